@@ -15,9 +15,11 @@ pub mod stats;
 pub(crate) mod sync;
 pub(crate) mod time;
 pub mod units;
+pub(crate) mod wakes;
 
 pub use self::counters::{Counters, Extra};
 pub use self::error::{Clash, ConfigError, Errno, Fault};
 pub use self::handle::Handle;
 pub use self::rate::Rate;
 pub use self::time::{Clock, Instant};
+pub use self::wakes::{REST_NS, Wakes};

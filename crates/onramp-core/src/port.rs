@@ -113,6 +113,10 @@ pub struct PortOptions {
     /// Visits for other reasons, such as a device that was full, are not put off. The slack comes
     /// on top of `catch_up_ns`. The default is 0.
     pub slack_ns: u64,
+    /// How often, at most, the port asks its runner to come for instants at which the qdisc may
+    /// release packets: once in this time, in nanoseconds. Unlike a slack, it puts nothing off
+    /// where the instants are further apart: see [`Wakes`](crate::Wakes). The default is 0.
+    pub rest_ns: u64,
     /// Counts the cancels that may concern packets of the port: see [`Pool::cancel`]. While one
     /// stands, the owner looks for cancelled packets and drops them. The default counts none.
     ///
@@ -132,6 +136,7 @@ impl Default for PortOptions {
             share: None,
             catch_up_ns: CATCH_UP_NS,
             slack_ns: 0,
+            rest_ns: 0,
             cancels: Cancels::default(),
             device_waker: None,
         }

@@ -6,7 +6,8 @@
 //! * [`Tap`]: a TUN or TAP device of the kernel, for frames in both directions.
 //! * [`PacketSocket`]: a packet socket (`AF_PACKET`) on an interface of the kernel, for frames in
 //!   both directions.
-//! * [`Detour`]: what the host itself sends or receives through one of its interfaces.
+//! * [`Detour`]: receives the packets that the host itself sends or gets through one of its
+//!   interfaces, and lets them go on.
 //! * [`Xdp`]: a queue of a network card, past the kernel's network stack.
 //! * [`Null`]: sends nothing; takes packets at once, or simulates the processor time and the packet
 //!   rate of a network card.
@@ -15,6 +16,8 @@
 #![deny(unsafe_code)]
 
 mod backoff;
+#[cfg(feature = "packet")]
+mod claim;
 mod clock;
 #[cfg(feature = "detour")]
 mod detour;
@@ -39,7 +42,7 @@ mod xdp;
 
 pub use clock::MonotonicClock;
 #[cfg(feature = "detour")]
-pub use detour::Detour;
+pub use detour::{Detour, Switch};
 #[cfg(feature = "udp")]
 pub use error::DeviceError;
 pub use loopback::{Loopback, LoopbackStats, Network, Receiver, ReceiverStats, Recv, loopback};
@@ -56,7 +59,7 @@ pub use sys::{
     socket_memory, watch_forks,
 };
 #[cfg(any(feature = "tap", feature = "packet", feature = "xdp"))]
-pub use sys::{add_interface_address, set_interface_mtu, set_interface_up};
+pub use sys::{add_interface_address, interface_mtu, set_interface_mtu, set_interface_up};
 #[cfg(feature = "tap")]
 pub use sys::{enter_child, tie_child};
 #[cfg(feature = "tap")]

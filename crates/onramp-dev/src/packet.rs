@@ -41,6 +41,7 @@ use onramp_queue::Counter;
 
 pub use self::receiver::PacketReceiver;
 use crate::backoff::Backoff;
+use crate::claim::{Claim, Use};
 use crate::kept::Kept;
 use crate::sys::{self, Outbox, PacketFd, Setting};
 
@@ -73,9 +74,6 @@ pub struct PacketOptions {
     /// 8 MiB: 100 super-frames. Without `CAP_NET_ADMIN`, the kernel keeps at most twice
     /// `net.core.rmem_max`.
     pub buffer: u32,
-    /// The mark of the frames that are sent (`SO_MARK`), by which filters and programs of the host
-    /// know them; 0 for none. Another number needs `CAP_NET_ADMIN`.
-    pub mark: u32,
     /// Seed of the hash that tells flows apart, see [`frame::describe`]. By default 0: give a
     /// random number if strangers choose the addresses.
     pub seed: u64,
@@ -89,7 +87,6 @@ impl Default for PacketOptions {
             promiscuous: false,
             fanout: None,
             buffer: 8 << 20,
-            mark: 0,
             seed: 0,
         }
     }
@@ -201,9 +198,6 @@ impl PacketSocket {
         if options.bypass {
             fd.set(Setting::Bypass).map_err(told)?;
         }
-        if options.mark != 0 {
-            fd.set_mark(options.mark).map_err(told)?;
-        }
         fd.bind(index, false).map_err(told)?;
         let mtu = sys::interface_mtu(name).map_err(told)?;
         let info = DeviceInfo::new(format!("packet {name}"), mtu.saturating_add(ETHERNET));
@@ -223,6 +217,22 @@ impl PacketSocket {
         })
     }
 
+    /// Opens an interface as one side of a bridge, with the usual options: promiscuous, with
+    /// offload. Returns the receiver, and the device. `seed` is that of the hash that tells flows
+    /// apart. While the receiver exists, no other bridge of Onramp gets the interface, because each
+    /// would carry all frames.
+    ///
+    /// # Errors
+    ///
+    /// As for [`open`](Self::open) and [`receiver`](Self::receiver), and `ResourceBusy` if the
+    /// interface is a side of a bridge already, or has a [`Detour`](crate::Detour) of what comes in.
+    pub fn open_side(name: &str, seed: u64) -> io::Result<(PacketReceiver, Self)> {
+        let options = PacketOptions { promiscuous: true, seed, ..PacketOptions::default() };
+        let mut socket = Self::open(name, options)?;
+        let claim = Claim::take(name, socket.index.cast_unsigned(), Use::Bridge)?;
+        Ok((socket.receiver()?.holding(claim), socket))
+    }
+
     /// Opens another socket on the same interface with the same options, which need a
     /// [`fanout`](PacketOptions::fanout) group: its receiver gets a part of the flows. Call this on
     /// a thread in the network namespace of the interface. In the moment in which the receiver
@@ -238,6 +248,12 @@ impl PacketSocket {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
         }
         Self::open(&self.name, self.options)
+    }
+
+    /// Returns the number by which programs in the kernel know the frames that this socket sends.
+    #[cfg(feature = "detour")]
+    pub(crate) fn cookie(&self) -> io::Result<u64> {
+        self.fd.cookie()
     }
 
     /// Returns the name that the interface had when the socket was opened.

@@ -27,12 +27,12 @@ mod xdp;
 
 #[cfg(feature = "xdp")]
 pub use bpf::Attach;
-#[cfg(feature = "detour")]
-pub(crate) use bpf::Hook;
 #[cfg(feature = "xdp")]
 pub(crate) use bpf::Redirect;
 #[cfg(feature = "detour")]
 pub use bpf::Side;
+#[cfg(feature = "detour")]
+pub(crate) use bpf::{Hook, Known};
 #[cfg(feature = "tap")]
 pub use child::{enter_child, tie_child};
 pub use fork::{forks, run_in_child, watch_forks};
@@ -40,12 +40,12 @@ pub use fork::{forks, run_in_child, watch_forks};
 pub(crate) use frame::write_frame;
 #[cfg(any(feature = "packet", feature = "xdp"))]
 pub(crate) use interface::interface_index;
-#[cfg(any(feature = "tap", feature = "packet", feature = "xdp"))]
-pub(crate) use interface::interface_mtu;
 #[cfg(feature = "xdp")]
 pub(crate) use interface::receive_queues;
+#[cfg(feature = "detour")]
+pub(crate) use interface::set_queue_length;
 #[cfg(any(feature = "tap", feature = "packet", feature = "xdp"))]
-pub use interface::{add_interface_address, set_interface_mtu, set_interface_up};
+pub use interface::{add_interface_address, interface_mtu, set_interface_mtu, set_interface_up};
 pub use measure::{SocketMemory, socket_memory};
 #[cfg(all(test, feature = "udp"))]
 pub(crate) use mmsg::View;

@@ -49,6 +49,10 @@ impl Described {
         if let Some(peer) = peer {
             made += &format!(" peer name {} numtxqueues {}", peer.name, peer.queues);
         }
+        if device.end.is_gone() {
+            // Nobody wants such a device, so it is made again.
+            made += " gone";
+        }
         Self {
             name: device.name.clone(),
             made,

@@ -149,6 +149,13 @@ impl Given {
         }
     }
 
+    /// Returns the least mtu of the kernel's interfaces that were given, or `None` if there are
+    /// none.
+    pub(crate) fn interface_mtu(&self) -> Option<u32> {
+        let names = self.0.iter().filter_map(|(key, _)| self.interface(key));
+        names.filter_map(|name| onramp_dev::interface_mtu(name).ok()).min()
+    }
+
     /// Returns the number that was given for the option `key`, or `None` if there is none.
     pub(crate) fn number(&self, key: &str) -> Option<u32> {
         match self.get(key)? {

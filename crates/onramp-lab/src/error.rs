@@ -24,6 +24,9 @@ pub enum Error {
     /// The kernel's own transmit path could not be set up or used. The text says which step failed,
     /// and why.
     Kernel(String),
+    /// The network of the experiment could not be set up or used. The text says which step failed,
+    /// and why.
+    Network(String),
     /// Onramp refused a line of `tc` that the laboratory itself wrote. The fields are the line, and
     /// the reason.
     Setup(String, String),
@@ -68,6 +71,7 @@ impl fmt::Display for Error {
             ),
             Self::Link(error) => write!(f, "cannot make the link: {error}"),
             Self::Kernel(why) => write!(f, "cannot measure the kernel's own path: {why}"),
+            Self::Network(why) => write!(f, "cannot set up or use the test network: {why}"),
             Self::Setup(line, why) => write!(f, "`{line}`: {why}; please report this"),
             Self::Qdisc(qdisc, why) => {
                 write!(

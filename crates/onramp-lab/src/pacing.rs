@@ -37,6 +37,8 @@ use self::wire::Wire;
 pub(crate) use self::wire::overflowed;
 use crate::Error;
 use crate::measure::{Latency, Rounds, Steps, rotated};
+use onramp::LinkBuilder;
+use onramp_core::REST_NS;
 
 /// Size of a packet on the wire, bytes, headers included.
 pub const PACKET: u32 = 1_000;
@@ -118,6 +120,44 @@ impl Path {
     }
 }
 
+/// How late the runner of a link may come on purpose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Slack {
+    /// As a link has it unless told otherwise: at most once in [`REST_NS`].
+    Default,
+    /// So long after each instant.
+    Fixed(Duration),
+}
+
+impl Slack {
+    /// Returns the slack, unless it is the default.
+    #[must_use]
+    pub const fn fixed(self) -> Option<Duration> {
+        match self {
+            Self::Default => None,
+            Self::Fixed(slack) => Some(slack),
+        }
+    }
+
+    /// Returns by how much a runner comes late on purpose, at most.
+    fn longest(self) -> Duration {
+        self.fixed().unwrap_or(Duration::from_nanos(REST_NS))
+    }
+
+    fn of(self, link: LinkBuilder) -> LinkBuilder {
+        self.fixed().into_iter().fold(link, LinkBuilder::slack)
+    }
+}
+
+impl fmt::Display for Slack {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Default => f.write_str("default"),
+            Self::Fixed(slack) => write!(f, "{slack:?}"),
+        }
+    }
+}
+
 /// The plan of the experiment.
 #[derive(Clone, Debug)]
 pub struct Plan {
@@ -126,7 +166,7 @@ pub struct Plan {
     /// Rates to measure with, packets per second, each within [`RATES`].
     pub rates: Vec<u64>,
     /// Slacks to measure with.
-    pub slacks: Vec<Duration>,
+    pub slacks: Vec<Slack>,
     /// Spin budgets to measure with.
     pub spins: Vec<Duration>,
     /// Whether the kernel's shapers are measured, too, and Onramp's over a socket beside them.
@@ -148,7 +188,7 @@ pub struct Cell {
     /// The rate of the qdisc, packets per second.
     pub rate: u64,
     /// How late the runner may come on purpose. `None` for the kernel, which has no such option.
-    pub slack: Option<Duration>,
+    pub slack: Option<Slack>,
     /// How long the runner spins before each instant. `None` for the kernel.
     pub spin: Option<Duration>,
 }
@@ -157,7 +197,7 @@ impl fmt::Display for Cell {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { path, shaper, rate, slack, spin } = self;
         write!(f, "{} {} at {rate} packets/s", path.name(), shaper.name())?;
-        slack.map_or(Ok(()), |slack| write!(f, ", slack {slack:?}"))?;
+        slack.map_or(Ok(()), |slack| write!(f, ", slack {slack}"))?;
         spin.map_or(Ok(()), |spin| write!(f, ", spin {spin:?}"))
     }
 }
@@ -180,7 +220,7 @@ impl Plan {
     }
 
     /// Returns the paths, slacks and spin budgets with which each shaper is measured at each rate.
-    fn settings(&self) -> Vec<(Path, Option<Duration>, Option<Duration>)> {
+    fn settings(&self) -> Vec<(Path, Option<Slack>, Option<Duration>)> {
         let mut settings = Vec::new();
         for (slow, &slack) in self.slacks.iter().enumerate() {
             for (busy, &spin) in self.spins.iter().enumerate() {
@@ -351,7 +391,7 @@ mod tests {
         Plan {
             shapers: vec![Shaper::Tbf, Shaper::Fq],
             rates: vec![1_000, 2_000, 3_000],
-            slacks: times([0, 100]),
+            slacks: times([0, 100]).into_iter().map(Slack::Fixed).collect(),
             spins: times([0, 20]),
             kernel,
             window: Duration::from_millis(10),

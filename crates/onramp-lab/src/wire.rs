@@ -1,17 +1,25 @@
-//! Measures what it costs to lead frames from one interface to another: through a bridge of the
-//! kernel, and through a bridge of Onramp, each also with a shaper.
+//! Measures what it costs to forward frames between two interfaces: through a bridge of the kernel,
+//! and through a bridge of Onramp, each also with a shaper.
 //!
-//! Two hosts, each a network namespace with one interface, are joined in a third namespace: by
-//! nothing (a single pair of devices, the floor of all costs), by the kernel's bridge, or by
-//! Onramp's, as `onramp shape` has it. The same sender, the same receiver and the same interfaces
-//! are used with each.
+//! Two hosts are network namespaces. A third namespace joins them: two pairs of devices lead there,
+//! and between the pairs is the kernel's bridge or Onramp's, as `onramp shape` has it, by packet
+//! sockets or AF_XDP. Beside this, the hosts have a pair of devices that joins them directly, the
+//! floor of all costs: its packets cross one pair and not two. Sender and receiver are the same.
 //!
-//! Without a shaper, datagrams are sent as fast as the sender can. In front of a shaper, a fifth
-//! more is offered than its rate lets pass. TCP paces itself. The processor time is that of the
-//! whole machine, because the kernel's bridge works in softirqs that it charges to whoever runs: so
-//! it contains the sender and the receiver, on every path alike, and everything else that runs.
+//! Without a shaper, datagrams are sent as fast as the sender can. The kernel's bridge then works
+//! in softirqs on the sender's processor and slows the sender down; Onramp's bridge is a thread
+//! that competes with it, and loses what it cannot take. So the processor time of a packet is also
+//! measured at a load that all paths carry ([`EQUAL_LOAD`]). With a shaper, the sender offers 120 %
+//! of the shaper's rate. TCP paces itself.
 //!
-//! After that, single datagrams pass the idle path, and the receiver compares the clock with the
+//! Both shapers have the same parameters. Onramp's tree makes up for up to 5 ms by which its thread
+//! comes late, which the kernel's shapers only do within their burst of 64 KiB (5 ms at this rate).
+//!
+//! The processor time is that of the whole machine, because the kernel charges softirqs to whoever
+//! runs: so it contains the sender and the receiver, on every path alike, and everything else that
+//! runs. Threads are not bound to processors.
+//!
+//! At last, 1,000 datagrams a second pass the path, and the receiver compares the clock with the
 //! time that stands in them.
 
 mod bed;
@@ -27,6 +35,8 @@ pub use crate::pacing::Shaper;
 
 /// Rate of the shapers, bits per second.
 pub const RATE_BITS: u64 = 100_000_000;
+/// Number of datagrams a second at which the processor time of the paths is compared.
+pub const EQUAL_LOAD: u64 = 20_000;
 /// Data bytes of a segment of TCP.
 const SEGMENT: u64 = 1_448;
 
@@ -37,13 +47,15 @@ pub enum Path {
     Direct,
     /// The kernel's bridge between two pairs of devices, with the kernel's shaper on one of them.
     Bridge,
-    /// Onramp's bridge between two pairs of devices, with the shaper in it.
+    /// Onramp's bridge between two pairs of devices by packet sockets, with the shaper in it.
     Onramp,
+    /// The same by AF_XDP.
+    OnrampXdp,
 }
 
 impl Path {
     /// All paths, in the order in which they are measured.
-    pub const ALL: [Self; 3] = [Self::Direct, Self::Bridge, Self::Onramp];
+    pub const ALL: [Self; 4] = [Self::Direct, Self::Bridge, Self::Onramp, Self::OnrampXdp];
 
     /// Returns the name of the path in reports.
     #[must_use]
@@ -52,6 +64,7 @@ impl Path {
             Self::Direct => "direct",
             Self::Bridge => "bridge",
             Self::Onramp => "onramp",
+            Self::OnrampXdp => "onramp-xdp",
         }
     }
 }
@@ -59,9 +72,10 @@ impl Path {
 /// What is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Traffic {
-    /// Datagrams in frames of 64 bytes, the smallest of an Ethernet, its checksum included.
+    /// Datagrams in frames of 64 bytes, the smallest of Ethernet, with the frame's checksum of 4
+    /// bytes.
     Small,
-    /// Datagrams in packets of 1,500 bytes, the largest of an Ethernet.
+    /// Datagrams in packets of 1,500 bytes, the usual MTU of Ethernet.
     Large,
     /// A TCP connection, whose segments the kernel sends in super-frames of up to 64 KiB (TSO).
     Tcp,
@@ -104,10 +118,11 @@ pub struct Plan {
     pub traffic: Vec<Traffic>,
     /// Shapers of [`RATE_BITS`]; `None` for none. [`Path::Direct`] has none.
     pub shapers: Vec<Option<Shaper>>,
-    /// Measured time of each measurement in a round, after a warm-up of a fifth of it. The idle
-    /// path is measured for half of it.
+    /// Measured time of each measurement in a round, after a warm-up of a fifth of it. At equal
+    /// load, and with little load, is measured for half of it each.
     pub window: Duration,
-    /// Number of rounds. Each round starts with another measurement.
+    /// Number of rounds. Each round starts with another measurement, and every second one goes
+    /// backwards.
     pub rounds: usize,
 }
 
@@ -155,6 +170,8 @@ impl Plan {
 /// Results of one measurement in one round.
 #[derive(Clone, Copy, Debug)]
 pub struct Round {
+    /// Number of datagrams that were sent per second. `None` for TCP.
+    pub sent_per_second: Option<f64>,
     /// Number of packets that arrived per second; of TCP, the segments that the bytes fill.
     pub packets_per_second: f64,
     /// Number of data bits that arrived per second, headers not included.
@@ -162,6 +179,8 @@ pub struct Round {
     /// Time that the processors of the whole machine worked for each packet that arrived,
     /// nanoseconds. The kernel counts in ticks of 10 ms. `None` if none arrived.
     pub cpu_ns_per_packet: Option<f64>,
+    /// The same at [`EQUAL_LOAD`]. `None` for TCP, and with a shaper.
+    pub equal_load_cpu_ns_per_packet: Option<f64>,
     /// Share of the datagrams that did not arrive. Those that arrived but found the receiver's
     /// buffer full are not lost. `None` for TCP, which sends again what is lost.
     pub lost_share: Option<f64>,
@@ -174,7 +193,7 @@ pub struct Measurement {
     pub cell: Cell,
     /// Results of the rounds, in order.
     pub rounds: Vec<Round>,
-    /// Time from the sender to the receiver on the path without other packets, over all rounds,
+    /// Time from the sender to the receiver at 1,000 datagrams a second, over all rounds,
     /// nanoseconds. Empty for TCP.
     pub idle: Latency,
 }
@@ -200,9 +219,9 @@ pub struct Found {
 ///
 /// # Errors
 ///
-/// [`Error::Kernel`] if the namespaces and the devices between them cannot be made.
+/// [`Error::Network`] if the namespaces and the devices between them cannot be made.
 pub fn run(plan: &Plan, steps: &mut Steps<'_>) -> Result<Found, Error> {
-    let bed = Bed::lay().map_err(Error::Kernel)?;
+    let bed = Bed::lay().map_err(Error::Network)?;
     let mut lacking = Vec::new();
     if plan.paths.contains(&Path::Bridge) {
         lacking.extend(bed.make_bridge().err().map(|why| ("bridge", why)));
@@ -220,7 +239,11 @@ pub fn run(plan: &Plan, steps: &mut Steps<'_>) -> Result<Found, Error> {
     let mut cells: Vec<Measurement> = plan.cells().into_iter().filter(can).map(empty).collect();
     let order: Vec<usize> = (0..cells.len()).collect();
     for round in 0..plan.rounds {
-        for &place in rotated(&order, round) {
+        let mut places: Vec<usize> = rotated(&order, round).copied().collect();
+        if round % 2 == 1 {
+            places.reverse();
+        }
+        for place in places {
             let measurement = &mut cells[place];
             let (cell, part) = (measurement.cell, format!("round {}", round + 1));
             let found = steps.step(cell, part, || traffic::measure(&bed, cell, plan.window));
@@ -247,9 +270,9 @@ mod tests {
             rounds: 1,
         };
         let cells: Vec<_> = plan.cells().iter().map(ToString::to_string).collect();
-        assert_eq!(cells.len(), 3 * 3 + 2 * 3);
+        assert_eq!(cells.len(), 4 * 3 + 3 * 3);
         assert_eq!(cells[..2], ["direct 64, no shaper", "bridge 64, no shaper"]);
-        assert_eq!(cells[9..11], ["bridge 64, tbf", "onramp 64, tbf"]);
+        assert_eq!(cells[12..14], ["bridge 64, tbf", "onramp 64, tbf"]);
     }
 
     #[test]

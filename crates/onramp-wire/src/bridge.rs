@@ -182,8 +182,8 @@ fn carry(ways: &mut [Way], asked: &Receiver<Command>, wake: &EventFd) -> io::Res
         for way in &mut *ways {
             more |= way.run()?;
         }
-        let due = || ways.iter().filter_map(Way::next).min();
-        let next = if more { Some(Instant(0)) } else { due() };
+        let due = ways.iter_mut().filter_map(Way::next).min();
+        let next = if more { Some(Instant(0)) } else { due };
         let until = |at: Instant| Duration::from_nanos(at.since(MonotonicClock.now()));
         let wait = next.map_or(LOOK, |at| until(at).min(LOOK));
         let fds = iter::once(wake.as_fd()).chain(ways.iter().flat_map(Way::fds));

@@ -6,7 +6,7 @@ use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use onramp_core::qdisc::Dequeue;
-use onramp_core::{Clock, Device, Instant, Setup, TICK_NS, Totals, Tree, frame};
+use onramp_core::{Clock, Device, Instant, REST_NS, Setup, TICK_NS, Totals, Tree, Wakes, frame};
 use onramp_dev::{MonotonicClock, Receive};
 use onramp_queue::{Packet, PacketList};
 
@@ -47,8 +47,8 @@ pub struct Way {
     /// The time at which the line has to be asked again; the line's clock never runs backwards.
     due: Option<Instant>,
     clock: Instant,
-    /// How long after `due` the thread wakes, nanoseconds.
-    slack_ns: u64,
+    /// When the thread wakes for `due`.
+    wakes: Wakes,
     /// When to offer `ready` to the device again.
     retry: Option<Instant>,
     /// Number of frames that the device did not take: see [`Direction::refused`].
@@ -101,9 +101,9 @@ impl Way {
     #[must_use]
     pub fn new(from: Box<dyn Receive>, tree: Tree, to: Box<dyn Device>) -> Self {
         let (ready, clock, line) = (PacketList::new(), Instant(0), Line::new(tree));
-        let (due, slack_ns, retry, refused, watch) = (None, 0, None, 0, None);
-        let from = vec![from];
-        Self { from, line, to, ready, due, clock, slack_ns, retry, refused, watch }
+        let (due, wakes, from) = (None, Wakes::new(0, REST_NS), vec![from]);
+        let (retry, refused, watch) = (None, 0, None);
+        Self { from, line, to, ready, due, clock, wakes, retry, refused, watch }
     }
 
     /// Makes a direction with the qdiscs of `setup`, or returns `None` if it has no root.
@@ -127,12 +127,13 @@ impl Way {
     }
 
     /// Sets how long after the instant at which the qdiscs may release their next frame the thread
-    /// wakes, so that one wake-up serves all frames of that time. The default is 0. The qdiscs are
-    /// asked at the instants that were due, so rates stay exact; frames leave up to the slack
-    /// later. A frame that is received in the meantime lets the due ones leave at once.
+    /// wakes, so that one wake-up serves all frames of that time. By default, it wakes at the
+    /// instant itself, but at most once in 90 us ([`REST_NS`]). The qdiscs are asked at the instants
+    /// that were due, so rates stay exact; frames leave up to the slack later. A frame that is
+    /// received in the meantime lets the due ones leave at once.
     #[must_use]
     pub fn slack(mut self, slack: Duration) -> Self {
-        self.slack_ns = u64::try_from(slack.as_nanos()).unwrap_or(u64::MAX);
+        self.wakes = Wakes::new(u64::try_from(slack.as_nanos()).unwrap_or(u64::MAX), 0);
         self
     }
 
@@ -159,6 +160,9 @@ impl Way {
         }
         // The clock is read last: a frame that came after it was read would leave too early.
         let now = MonotonicClock.now();
+        if let Some(due) = self.due.filter(|due| *due <= now) {
+            self.wakes.serve(due, now);
+        }
         self.dequeue(now)?;
         for packet in received {
             if let Some(watch) = &mut self.watch {
@@ -206,7 +210,8 @@ impl Way {
             if self.ready.len() as usize >= BATCH {
                 break;
             }
-            let earliest = Instant(now.0.saturating_sub(CATCH_UP_NS.saturating_add(self.slack_ns)));
+            let behind_ns = CATCH_UP_NS.saturating_add(self.wakes.longest_ns());
+            let earliest = Instant(now.0.saturating_sub(behind_ns));
             self.clock = self.clock.max(due).max(earliest);
             match self.line.dequeue(self.clock).map_err(io::Error::other)? {
                 Dequeue::Ready(mut packet) => {
@@ -273,12 +278,12 @@ impl Way {
     }
 
     /// Returns the time at which this way has something to do, if no frame comes before.
-    pub(crate) fn next(&self) -> Option<Instant> {
+    pub(crate) fn next(&mut self) -> Option<Instant> {
         let retry = self.retry.filter(|_| !self.ready.is_empty());
         if self.ready.len() as usize >= BATCH {
             return self.retry;
         }
-        let due = self.due.map(|due| due.after(self.slack_ns));
+        let due = self.due.map(|due| self.wakes.ask(due));
         due.into_iter().chain(retry).min()
     }
 

@@ -394,6 +394,7 @@ impl Shared {
             share: self.rate.as_ref().map(|rate| rate.share(number)),
             catch_up_ns: plan.timing.catch_up_ns,
             slack_ns: plan.timing.slack_ns,
+            rest_ns: plan.timing.rest_ns,
             cancels: self.cancels.clone(),
             device_waker: Some(device_waker),
         };

@@ -1,6 +1,6 @@
 //! How exactly a link keeps the instants of its qdiscs.
 
-use onramp_core::CATCH_UP_NS;
+use onramp_core::{CATCH_UP_NS, REST_NS};
 
 /// How exactly a link keeps the instants of its qdiscs.
 #[derive(Clone, Copy, Debug)]
@@ -9,6 +9,8 @@ pub(crate) struct Timing {
     pub(crate) catch_up_ns: u64,
     /// How long after the instant that is due a port wakes its runner, nanoseconds.
     pub(crate) slack_ns: u64,
+    /// How often, at most, a port wakes its runner for instants: once in this time, nanoseconds.
+    pub(crate) rest_ns: u64,
     /// How much earlier than the instant for which it waits a runner ends its sleep, to spin for
     /// the rest, nanoseconds.
     pub(crate) spin_ns: u64,
@@ -16,6 +18,6 @@ pub(crate) struct Timing {
 
 impl Default for Timing {
     fn default() -> Self {
-        Self { catch_up_ns: CATCH_UP_NS, slack_ns: 0, spin_ns: 0 }
+        Self { catch_up_ns: CATCH_UP_NS, slack_ns: 0, rest_ns: REST_NS, spin_ns: 0 }
     }
 }

@@ -110,7 +110,8 @@ fn push(mut sender: Sender, rng: &mut Rng) -> u64 {
 fn counts(burst: u16, seed: u64) {
     let mut rng = Rng::with_seed(seed);
     let (device, _receives_nothing) = loopback(30);
-    let credits = Credits { packets: rng.u32(1..2_000), bytes: u32::MAX };
+    // Enough for more packets than the device takes.
+    let credits = Credits { packets: rng.u32(2..2_000), bytes: u32::MAX };
     let builder = Link::devices([Box::new(device) as Box<_>]).qdisc("pfifo limit 1mb");
     let link = builder.burst(burst).credits(credits).build().expect("all of it is in range");
     let accepted: u64 = thread::scope(|scope| {

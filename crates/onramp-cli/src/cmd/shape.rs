@@ -11,10 +11,9 @@ use nix::ifaddrs::getifaddrs;
 use nix::net::if_::InterfaceFlags;
 use onramp_core::{Clock as _, Device, Setup};
 use onramp_dev::{
-    Detour, MonotonicClock, PacketOptions, PacketReceiver, PacketSocket, Receive, Side, Xdp,
-    XdpOptions,
+    Detour, MonotonicClock, PacketReceiver, PacketSocket, Receive, Side, Switch, Xdp, XdpOptions,
 };
-use onramp_wire::{Bridge, Direction, Way};
+use onramp_wire::{Bridge, Direction, PLAIN, Way};
 
 use crate::error::{tell, usage};
 use crate::output::{self, Output};
@@ -108,10 +107,10 @@ pub(crate) fn run(args: Args) -> Result<()> {
     let output = args.json.as_deref().map(Output::new).transpose()?;
     let signals = Signals::listen()?;
     let seed = args.seed.unwrap_or_else(|| onramp_wire::Options::default().seed);
-    // The guards live as long as the ways.
-    let (ways, _guards) = match &args.second {
+    // The bridge also needs the packet sockets that are put off, which must live as long.
+    let Ways { ways, devices, switches, _promiscuous } = match &args.second {
         Some(second) => bridged(&args, second, &trees, seed)?,
-        None => (detoured(&args.first, &trees, seed)?, Vec::new()),
+        None => detoured(&args.first, &trees, seed)?,
     };
     // Of the directions that are shaped, in this order.
     let each = |all: Vec<Direction>| {
@@ -120,6 +119,10 @@ pub(crate) fn run(args: Args) -> Result<()> {
     };
     let began = MonotonicClock.now();
     let bridge = Bridge::start(ways)?;
+    for switch in switches {
+        let refused = || format!("cannot shape the traffic of {}", args.first);
+        switch.set(true).with_context(refused)?;
+    }
     if !args.quiet {
         let first = &args.first;
         tell(&match (&args.second, &trees) {
@@ -150,7 +153,8 @@ pub(crate) fn run(args: Args) -> Result<()> {
     if let Some(output) = &output {
         let names: Vec<_> =
             [Some(&args.first), args.second.as_ref()].into_iter().flatten().collect();
-        done.push(output.write(&json::pretty(&report::json(&names, seconds, &carried))));
+        let json = report::json(&names, &devices, seconds, &carried);
+        done.push(output.write(&json::pretty(&json)));
     }
     if let Some(why) = broken {
         done.push(Err(anyhow!("the shaper broke: {why}")));
@@ -160,49 +164,77 @@ pub(crate) fn run(args: Args) -> Result<()> {
     output::all(done)
 }
 
-/// Returns the directions of a bridge between two interfaces: to the first, and from it. The bridge
-/// also needs the packet sockets, which must live as long.
-fn bridged(
-    args: &Args,
-    second: &str,
-    trees: &[Option<Setup>; 2],
-    seed: u64,
-) -> Result<(Vec<Way>, Vec<PacketReceiver>)> {
+/// The directions that are shaped, and what has to live as long.
+#[derive(Default)]
+struct Ways {
+    ways: Vec<Way>,
+    /// The kinds of the devices at the interfaces.
+    devices: Vec<&'static str>,
+    /// Lead the host's own packets to the ways.
+    switches: Vec<Switch>,
+    /// Keep interfaces promiscuous whose frames come by AF_XDP. No frame comes to them.
+    _promiscuous: Vec<PacketReceiver>,
+}
+
+/// Makes the directions of a bridge between two interfaces: to the first, and from it.
+fn bridged(args: &Args, second: &str, trees: &[Option<Setup>; 2], seed: u64) -> Result<Ways> {
     let (first, second) = (open(&args.first, seed)?, open(second, seed)?);
     if !args.quiet {
-        remarks([&first, &second])?;
+        remarks([&first.1, &second.1])?;
     }
-    let mut guards = Vec::new();
-    let mut side = |mut socket: PacketSocket| {
-        let from = socket.receiver()?;
+    let mut all = Ways::default();
+    let mut side = |(from, socket): (PacketReceiver, PacketSocket)| -> Result<BridgeSide> {
         if args.device == Kind::Xdp {
             match xdp(socket.name(), seed) {
                 Ok(side) => {
-                    // The packet socket keeps the interface promiscuous. No frame comes to it.
-                    guards.push(from);
+                    all.devices.push("xdp");
+                    all._promiscuous.push(from);
                     return Ok(side);
                 }
+                // What the user may not do is no reason to do something else.
+                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                    return Err(error.into());
+                }
+                Err(error) if args.quiet => drop(error),
                 Err(error) => tell(&format!("note: {error}; a packet socket takes its place")),
             }
         }
-        let side: Ends = (vec![Box::new(from) as Box<dyn Receive>], Box::new(socket));
-        io::Result::Ok(side)
+        all.devices.push("packet");
+        Ok((vec![Box::new(from) as Box<dyn Receive>], Box::new(socket)))
     };
     let ((from_first, first), (from_second, second)) = (side(first)?, side(second)?);
-    let ways = (seed..).zip([(from_second, first), (from_first, second)]);
-    let ways = ways.zip(trees.iter().flatten()).map(|((seed, (from, to)), tree)| {
+    let ends = (seed..).zip([(from_second, first), (from_first, second)]);
+    for ((seed, (from, to)), tree) in ends.zip(trees.iter().flatten()) {
         let mut from = from.into_iter();
         let way = way(from.next().expect("an interface has a queue"), tree, seed, to)?;
-        Ok(from.fold(way, Way::and_from))
-    });
-    Ok((ways.collect::<Result<_>>()?, guards))
+        all.ways.push(from.fold(way, Way::and_from));
+    }
+    Ok(all)
+}
+
+/// Makes the directions of the host's own traffic through an interface that have a tree.
+fn detoured(name: &str, trees: &[Option<Setup>; 2], seed: u64) -> Result<Ways> {
+    usable(name)?;
+    let mut all = Ways { devices: vec!["detour"], ..Ways::default() };
+    for ((seed, side), tree) in (seed..).zip([Side::Egress, Side::Ingress]).zip(trees) {
+        let Some(tree) = tree else { continue };
+        let (from, to) = Detour::lay(name, side, seed)
+            .with_context(|| format!("cannot shape the traffic of {name}"))?;
+        all.switches.push(from.switch());
+        all.ways.push(way(Box::new(from), tree, seed, to)?);
+    }
+    Ok(all)
+}
+
+fn way(from: Box<dyn Receive>, tree: &Setup, seed: u64, to: Box<dyn Device>) -> Result<Way> {
+    Way::of(from, tree, seed, to).ok_or_else(|| anyhow!("a tree has no root"))
 }
 
 /// One side of a bridge: the receivers of an interface, and the device.
-type Ends = (Vec<Box<dyn Receive>>, Box<dyn Device>);
+type BridgeSide = (Vec<Box<dyn Receive>>, Box<dyn Device>);
 
 /// Opens an interface by AF_XDP: all queues from which it receives, and the first one to send.
-fn xdp(name: &str, seed: u64) -> io::Result<Ends> {
+fn xdp(name: &str, seed: u64) -> io::Result<BridgeSide> {
     let options = XdpOptions { seed, ..XdpOptions::default() };
     let mut first = Xdp::open(name, 0, options)?;
     let mut from: Vec<Box<dyn Receive>> = Vec::new();
@@ -211,23 +243,6 @@ fn xdp(name: &str, seed: u64) -> io::Result<Ends> {
     }
     from.extend(first.receiver().map(|of| Box::new(of) as _));
     Ok((from, Box::new(first)))
-}
-
-/// Returns the directions of the host's own traffic through an interface that have a tree.
-fn detoured(name: &str, trees: &[Option<Setup>; 2], seed: u64) -> Result<Vec<Way>> {
-    usable(name)?;
-    let sides = (seed..).zip([Side::Egress, Side::Ingress]).zip(trees);
-    let trees = sides.filter_map(|(side, tree)| Some((side, tree.as_ref()?)));
-    let way = |((seed, side), tree): ((u64, Side), &Setup)| {
-        let (from, to) = Detour::begin(name, side, seed)
-            .with_context(|| format!("cannot shape the traffic of {name}"))?;
-        way(Box::new(from), tree, seed, to)
-    };
-    trees.map(way).collect()
-}
-
-fn way(from: Box<dyn Receive>, tree: &Setup, seed: u64, to: Box<dyn Device>) -> Result<Way> {
-    Way::of(from, tree, seed, to).ok_or_else(|| anyhow!("a tree has no root"))
 }
 
 /// Returns the trees of frames that leave through IF, and of frames that arrive at it. A direction
@@ -244,7 +259,7 @@ fn trees(args: &Args) -> Result<[Option<Setup>; 2]> {
         Some(path) => setup::read_each(path, &names)?.into_iter(),
         None => Vec::new().into_iter(),
     };
-    let plain = args.second.is_some().then_some(("pfifo limit 1000", "--qdisc"));
+    let plain = args.second.is_some().then_some((PLAIN, "--qdisc"));
     let mut tree = |own: Option<&str>, option: &'static str| {
         let own = own.map(|own| (own, option));
         let of_file = of_file.next().flatten();
@@ -268,10 +283,9 @@ fn trees(args: &Args) -> Result<[Option<Setup>; 2]> {
 }
 
 /// Opens an interface of a bridge, for frames in both directions.
-fn open(name: &str, seed: u64) -> Result<PacketSocket> {
+fn open(name: &str, seed: u64) -> Result<(PacketReceiver, PacketSocket)> {
     usable(name)?;
-    let options = PacketOptions { promiscuous: true, seed, ..PacketOptions::default() };
-    PacketSocket::open(name, options).with_context(|| format!("cannot open {name}"))
+    PacketSocket::open_side(name, seed).with_context(|| format!("cannot open {name}"))
 }
 
 /// Returns an error if there is no interface of this name that is up and leads to a network.

@@ -7,19 +7,21 @@ use serde_json::{Value, json};
 
 use super::direction;
 
-/// The directions, where they are shaped: of frames that leave through the first interface, and of
-/// those that arrive at it.
+/// The counters of both directions: of frames that leave through the first interface, and of those
+/// that arrive at it; `None` for a direction that is not shaped.
 type Both = [Option<Direction>; 2];
 
 const NAMES: [&str; 2] = ["egress", "ingress"];
 
-/// Returns the summary as JSON for programs, of the interfaces with these names, after this time.
-pub(crate) fn json(names: &[&String], seconds: f64, both: &Both) -> Value {
+/// Returns the summary as JSON for programs, of the interfaces with these names and devices, after
+/// this time.
+pub(crate) fn json(names: &[&String], devices: &[&str], seconds: f64, both: &Both) -> Value {
     let [egress, ingress] = both.each_ref().map(|way| way.as_ref().map(direction::json));
     json!({
         "schema": "onramp.shape",
         "version": 1,
         "interfaces": names,
+        "devices": devices,
         "seconds": seconds,
         "egress": egress,
         "ingress": ingress,

@@ -10,15 +10,16 @@
 //! that were due go to the device at once, in a burst that is as long as the lateness. The option
 //! `catch_up_ns` bounds this burst; a port loses the time by which it is later than that.
 //!
-//! A port may also come late on purpose: with the option `slack_ns`, it asks its runner to come so
-//! long after the instant that is due, so that one wake-up serves all packets of that time. Slack
-//! is no lateness: the bound on the burst is the slack and `catch_up_ns` together, and an owner is
-//! late only if it comes after the time that the port asked for.
+//! A port may also come late on purpose ([`Wakes`]): with the option `slack_ns`, it asks its runner
+//! to come so long after the instant that is due, and with `rest_ns` at most once in this time, so
+//! that one wake-up serves all packets of that time. This is no lateness: it comes on top of
+//! `catch_up_ns` as the bound on the burst, and an owner is late only if it comes after the time
+//! that the port asked for.
 //!
 //! Invariant: the time that a qdisc is called with never runs backwards, and is never later than
 //! the owner's time.
 
-use crate::base::Instant;
+use crate::base::{Instant, Wakes};
 
 /// How far the qdiscs of a port may lag behind the clock, in nanoseconds, unless
 /// [`PortOptions`](super::PortOptions) say otherwise: 5 ms.
@@ -32,35 +33,35 @@ pub(super) struct OwnTime {
     /// The instant at which the qdisc could release its next packet, if the last owner left packets
     /// that had to wait for an instant.
     due: Option<Instant>,
-    /// How long after `due` the runner is asked to come.
-    slack_ns: u64,
-    /// How far the qdiscs may lag behind the clock: by the slack, and by lateness.
+    /// When the runner is asked to come for `due`.
+    wakes: Wakes,
+    /// How far the qdiscs may lag behind the clock: on purpose, and by lateness.
     behind_ns: u64,
 }
 
 /// How late an owner came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Lateness {
-    /// Nanoseconds from the time for which the port had asked (the instant that was due, and the
-    /// slack) to the owner's time, or 0 if the owner came before that time; `None` if the owner
-    /// goes on where an earlier owner, whose lateness is counted already, left off.
+    /// Nanoseconds from the time for which the port had asked to the owner's time, or 0 if the
+    /// owner came before that time; `None` if the owner goes on where an earlier owner, whose
+    /// lateness is counted already, left off.
     pub(super) late_ns: Option<u64>,
     /// How many nanoseconds since the instant that was due the port does not catch up on.
     pub(super) lost_ns: u64,
 }
 
 impl OwnTime {
-    pub(super) const fn new(catch_up_ns: u64, slack_ns: u64) -> Self {
-        let behind_ns = catch_up_ns.saturating_add(slack_ns);
-        Self { now: Instant(0), due: None, slack_ns, behind_ns }
+    pub(super) const fn new(catch_up_ns: u64, wakes: Wakes) -> Self {
+        let behind_ns = catch_up_ns.saturating_add(wakes.longest_ns());
+        Self { now: Instant(0), due: None, wakes, behind_ns }
     }
 
     /// Returns when the runner of a port whose owner leaves at `present` is to come, if the qdisc
     /// may release its next packet at `due`. A visit that could do something at once is not put
     /// off.
     #[inline]
-    pub(super) fn visit_at(&self, due: Instant, present: Instant) -> Instant {
-        if due > present { due.after(self.slack_ns) } else { due }
+    pub(super) fn visit_at(&mut self, due: Instant, present: Instant) -> Instant {
+        if due > present { self.wakes.ask(due) } else { due }
     }
 
     /// Returns the time with which to call the qdiscs.
@@ -85,7 +86,7 @@ impl OwnTime {
             self.skip_to(present);
             return None;
         };
-        let late_ns = (due > self.now).then(|| present.since(due.after(self.slack_ns)));
+        let late_ns = (due > self.now).then(|| self.wakes.serve(due, present));
         let earliest = Instant(present.0.saturating_sub(self.behind_ns));
         self.skip_to(due.min(arrival.unwrap_or(due)).max(earliest));
         self.due = Some(self.now);
@@ -132,13 +133,18 @@ impl OwnTime {
 mod tests {
     use super::*;
 
+    /// The time of a port that asks for its runner at the instant that is due.
+    fn punctual() -> OwnTime {
+        OwnTime::new(100, Wakes::new(0, 0))
+    }
+
     fn at(ns: u64) -> Option<Instant> {
         Some(Instant(ns))
     }
 
     #[test]
     fn a_punctual_owner_calls_the_qdisc_at_the_present() {
-        let mut time = OwnTime::new(100, 0);
+        let mut time = punctual();
         assert_eq!((time.begin(Instant(1_000), None), time.now()), (None, Instant(1_000)));
         time.wait_for(at(1_500));
         assert_eq!((time.begin(Instant(1_200), None), time.now()), (None, Instant(1_200)));
@@ -150,7 +156,7 @@ mod tests {
 
     #[test]
     fn a_late_owner_begins_at_the_instant_that_was_due() {
-        let mut time = OwnTime::new(100, 0);
+        let mut time = punctual();
         time.wait_for(at(1_000));
         let late = Some(Lateness { late_ns: Some(80), lost_ns: 0 });
         assert_eq!((time.begin(Instant(1_080), None), time.now()), (late, Instant(1_000)));
@@ -166,7 +172,7 @@ mod tests {
 
     #[test]
     fn a_port_loses_the_time_beyond_the_bound() {
-        let mut time = OwnTime::new(100, 0);
+        let mut time = punctual();
         time.wait_for(at(1_000));
         let late = Some(Lateness { late_ns: Some(500), lost_ns: 400 });
         assert_eq!((time.begin(Instant(1_500), None), time.now()), (late, Instant(1_400)));
@@ -174,7 +180,7 @@ mod tests {
 
     #[test]
     fn time_never_runs_backwards() {
-        let mut time = OwnTime::new(100, 0);
+        let mut time = punctual();
         time.skip_to(Instant(2_000));
         time.wait_for(at(1_000));
         let late = Some(Lateness { late_ns: None, lost_ns: 1_000 });
@@ -185,7 +191,7 @@ mod tests {
 
     #[test]
     fn an_owner_that_goes_on_is_not_counted_as_late_again() {
-        let mut time = OwnTime::new(100, 0);
+        let mut time = punctual();
         time.wait_for(at(1_000));
         let late = Some(Lateness { late_ns: Some(80), lost_ns: 0 });
         assert_eq!(time.begin(Instant(1_080), None), late);
@@ -200,7 +206,7 @@ mod tests {
 
     #[test]
     fn an_early_owner_leaves_the_instant_that_is_due() {
-        let mut time = OwnTime::new(100, 0);
+        let mut time = punctual();
         time.wait_for(at(1_000));
         assert_eq!((time.begin(Instant(900), None), time.now()), (None, Instant(900)));
         let late = Some(Lateness { late_ns: Some(50), lost_ns: 0 });
@@ -213,16 +219,18 @@ mod tests {
     /// the port may be behind grows by the slack.
     #[test]
     fn slack_is_no_lateness() {
-        let mut time = OwnTime::new(100, 30);
+        let mut time = OwnTime::new(100, Wakes::new(30, 0));
         assert_eq!(time.visit_at(Instant(1_000), Instant(900)), Instant(1_030));
         assert_eq!(time.visit_at(Instant(900), Instant(900)), Instant(900), "work for now");
         time.wait_for(at(1_000));
         let early = Some(Lateness { late_ns: Some(0), lost_ns: 0 });
         assert_eq!((time.begin(Instant(1_010), None), time.now()), (early, Instant(1_000)));
         time.wait_for(at(2_000));
+        assert_eq!(time.visit_at(Instant(2_000), Instant(1_010)), Instant(2_030));
         let late = Some(Lateness { late_ns: Some(100), lost_ns: 0 });
         assert_eq!((time.begin(Instant(2_130), None), time.now()), (late, Instant(2_000)));
         time.wait_for(at(3_000));
+        assert_eq!(time.visit_at(Instant(3_000), Instant(2_130)), Instant(3_030));
         let later = Some(Lateness { late_ns: Some(101), lost_ns: 1 });
         assert_eq!((time.begin(Instant(3_131), None), time.now()), (later, Instant(3_001)));
     }

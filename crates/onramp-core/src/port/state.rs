@@ -9,7 +9,7 @@ use super::own_time::OwnTime;
 use super::pace::Pace;
 use super::run::{Leave, Run, Stop};
 use super::{FRUITLESS_MAX, LONG_QUOTA, Mode, PortOptions, QUOTA, TICK_NS};
-use crate::base::Instant;
+use crate::base::{Instant, Wakes};
 use crate::port::{Device, DeviceWaker, Share, Transmitted};
 use crate::sched::{Cx, Dequeue, Qdisc};
 use crate::tree::RootQdisc;
@@ -83,7 +83,10 @@ impl<D: Device> PortState<D> {
             retry_at: Instant(0),
             room,
             cancels: options.cancels,
-            own_time: OwnTime::new(options.catch_up_ns, options.slack_ns),
+            own_time: OwnTime::new(
+                options.catch_up_ns,
+                Wakes::new(options.slack_ns, options.rest_ns),
+            ),
             pace: Pace::default(),
             jobs: VecDeque::new(),
             came: 0,

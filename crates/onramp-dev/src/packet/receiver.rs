@@ -8,6 +8,7 @@ use onramp_core::frame::{self, SuperFrame, VnetHeader};
 use onramp_queue::{Layer, PAYLOAD_MAX, Packet, PacketList};
 
 use super::{PacketOptions, PacketStats};
+use crate::claim::Claim;
 use crate::receive::Receive;
 use crate::sys::{Inbox, MESSAGES_MAX, PacketFd, Received};
 
@@ -46,6 +47,8 @@ pub struct PacketReceiver {
     /// Whether the interface has been down, and no frame was received since.
     down: bool,
     stats: Arc<PacketStats>,
+    /// Keeps other bridges from the interface.
+    claim: Option<Claim>,
 }
 
 impl PacketReceiver {
@@ -67,7 +70,14 @@ impl PacketReceiver {
             segment: Vec::new(),
             down: false,
             stats,
+            claim: None,
         }
+    }
+
+    /// Keeps a claim to the interface as long as the receiver exists.
+    pub(super) fn holding(mut self, claim: Claim) -> Self {
+        self.claim = Some(claim);
+        self
     }
 
     /// Returns the counters of the receiver's socket, which any thread may read at any time.

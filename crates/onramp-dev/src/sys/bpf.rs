@@ -14,9 +14,9 @@ use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use libc::{c_int, c_long};
 
 #[cfg(feature = "detour")]
-pub(crate) use self::hook::Hook;
-#[cfg(feature = "detour")]
 pub use self::hook::Side;
+#[cfg(feature = "detour")]
+pub(crate) use self::hook::{Hook, Known};
 #[cfg(feature = "xdp")]
 pub use self::redirect::Attach;
 #[cfg(feature = "xdp")]
@@ -31,6 +31,7 @@ const LINK_CREATE: c_int = 28;
 const ATTRIBUTES: usize = 72;
 
 /// Instructions: the first byte of each (RFC 9669, section 3).
+const LOAD_IMMEDIATE: u8 = 0x18;
 const LOAD_WORD: u8 = 0x61;
 #[cfg(feature = "detour")]
 const STORE_WORD: u8 = 0x63;
@@ -52,7 +53,7 @@ fn load(kind: u32, code: &[u64]) -> io::Result<OwnedFd> {
 
 /// Encodes an instruction.
 fn instruction(code: u8, to: u8, from: u8, offset: i16, value: i32) -> u64 {
-    let registers = from << 4 | to;
+    let registers = if cfg!(target_endian = "little") { from << 4 | to } else { to << 4 | from };
     let [o0, o1] = offset.to_ne_bytes();
     let [v0, v1, v2, v3] = value.to_ne_bytes();
     u64::from_ne_bytes([code, registers, o0, o1, v0, v1, v2, v3])

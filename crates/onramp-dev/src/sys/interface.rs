@@ -16,8 +16,13 @@ pub(crate) fn interface_index(name: &str) -> io::Result<c_int> {
     Ok(unsafe { request.ifr_ifru.ifru_ifindex })
 }
 
-/// Returns the MTU of the interface `name` in bytes, link header not included.
-pub(crate) fn interface_mtu(name: &str) -> io::Result<u32> {
+/// Returns the MTU of the interface `name` of the calling thread's network namespace: the largest
+/// packet in bytes, link header not included.
+///
+/// # Errors
+///
+/// Fails if there is no such interface.
+pub fn interface_mtu(name: &str) -> io::Result<u32> {
     let mut request = request(name)?;
     ioctl(&any_socket(libc::AF_INET)?, libc::SIOCGIFMTU, (&raw mut request).cast())?;
     // SAFETY: the kernel has filled this field.
@@ -68,6 +73,16 @@ pub fn set_interface_mtu(name: &str, mtu: u32) -> io::Result<()> {
     let mut request = request(name)?;
     request.ifr_ifru.ifru_mtu = c_int::try_from(mtu).map_err(|_| io::ErrorKind::InvalidInput)?;
     ioctl(&any_socket(libc::AF_INET)?, libc::SIOCSIFMTU, (&raw mut request).cast())
+}
+
+/// Sets how many packets may wait for the interface `name` of the calling thread's network
+/// namespace: those that a TAP holds until they are read.
+#[cfg(feature = "detour")]
+pub(crate) fn set_queue_length(name: &str, packets: u16) -> io::Result<()> {
+    let mut request = request(name)?;
+    // The field of the union that is a number; `libc` has no name for the length.
+    request.ifr_ifru.ifru_metric = packets.into();
+    ioctl(&any_socket(libc::AF_INET)?, libc::SIOCSIFTXQLEN, (&raw mut request).cast())
 }
 
 /// Gives the interface `name` of the calling thread's network namespace an address, and a route to

@@ -109,10 +109,22 @@ impl PacketFd {
             .map_err(|error| told(&error, &format!("cannot set {name} (Linux {since} has it)")))
     }
 
-    /// Gives all frames that are sent a mark.
-    pub(crate) fn set_mark(&self, mark: u32) -> io::Result<()> {
-        self.set_option(libc::SOL_SOCKET, libc::SO_MARK, &mark)
-            .map_err(|error| told(&error, "cannot mark frames, which needs CAP_NET_ADMIN"))
+    /// Returns the number that this socket alone has, as long as the machine runs.
+    #[cfg(feature = "detour")]
+    pub(crate) fn cookie(&self) -> io::Result<u64> {
+        let mut cookie = 0_u64;
+        let mut len = socklen_of(&cookie);
+        // SAFETY: the kernel writes into a live number, and no more than this length.
+        let result = unsafe {
+            libc::getsockopt(
+                self.0.as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_COOKIE,
+                (&raw mut cookie).cast(),
+                &raw mut len,
+            )
+        };
+        if result < 0 { Err(io::Error::last_os_error()) } else { Ok(cookie) }
     }
 
     /// Lets the kernel keep so many bytes of frames that wait to be received, its own bookkeeping

@@ -37,7 +37,9 @@ fn beside_a_peer(name: &str, test: impl FnOnce(PacketSocket, PacketReceiver)) {
 }
 
 fn begin(side: Side) -> (Detour, Box<dyn Device>) {
-    Detour::begin("v0", side, 1).expect("root may")
+    let (detour, device) = Detour::lay("v0", side, 1).expect("root may");
+    detour.switch().set(true).expect("the interface is there");
+    (detour, device)
 }
 
 /// Returns the frame in which the peer sends these bytes to the host's port 7000.
@@ -57,8 +59,8 @@ fn ends_with(bytes: &'static [u8]) -> impl Fn(&Packet) -> bool {
 }
 
 #[test]
-fn what_leaves_the_host_waits_for_the_program() {
-    beside_a_peer("detour::what_leaves_the_host_waits_for_the_program", |_, mut peer| {
+fn egress_packets_wait_for_the_program() {
+    beside_a_peer("detour::egress_packets_wait_for_the_program", |_, mut peer| {
         let socket = UdpSocket::bind("192.0.2.1:7000").expect("an address of v0");
         let say = |bytes: &[u8]| {
             socket.send_to(bytes, "192.0.2.2:7001").expect("it is sent");
@@ -79,7 +81,7 @@ fn what_leaves_the_host_waits_for_the_program() {
         assert_eq!(receive(&mut peer, |_| true).payload(), bytes);
         assert_nothing(&mut detour);
         // Frames are lost when nobody reads them, and each is counted.
-        let many = 3_000;
+        let many = 9_000;
         (0..many).for_each(|_| say(b"flood"));
         let (mut count, mut list) = (0, PacketList::new());
         while detour.receive(100, &mut heap, &mut list).expect("it works") > 0 {
@@ -95,8 +97,8 @@ fn what_leaves_the_host_waits_for_the_program() {
 }
 
 #[test]
-fn what_comes_in_to_the_host_waits_for_the_program() {
-    let name = "detour::what_comes_in_to_the_host_waits_for_the_program";
+fn ingress_packets_wait_for_the_program() {
+    let name = "detour::ingress_packets_wait_for_the_program";
     beside_a_peer(name, |mut peer, mut answers| {
         let socket = UdpSocket::bind("192.0.2.1:7000").expect("an address of v0");
         let hear = || {
@@ -144,6 +146,61 @@ fn both_directions_at_once_do_not_meet() {
     });
 }
 
+/// A detour that is switched off leaves packets alone, and so does one that has ended, whatever its
+/// switch says.
+#[test]
+fn a_switch_leads_packets_aside() {
+    beside_a_peer("detour::a_switch_leads_packets_aside", |_, mut peer| {
+        let socket = UdpSocket::bind("192.0.2.1:7000").expect("an address of v0");
+        let say = |bytes: &[u8]| {
+            socket.send_to(bytes, "192.0.2.2:7001").expect("it is sent");
+        };
+        let (mut detour, _device) = Detour::lay("v0", Side::Egress, 1).expect("root may");
+        let switch = detour.switch();
+        say(b"off");
+        receive(&mut peer, ends_with(b"off"));
+        for _ in 0..2 {
+            switch.set(true).expect("the interface is there");
+            switch.set(true).expect("it is on");
+            say(b"on");
+            receive(&mut detour, ends_with(b"on"));
+            switch.set(false).expect("nothing can fail");
+            say(b"off again");
+            receive(&mut peer, ends_with(b"off again"));
+            assert_nothing(&mut detour);
+        }
+        drop(detour);
+        switch.set(true).expect("nothing happens");
+        say(b"over");
+        receive(&mut peer, ends_with(b"over"));
+    });
+}
+
+/// A second detour of a direction would lead packets back to the first one.
+#[test]
+fn a_direction_has_one_detour() {
+    beside_a_peer("detour::a_direction_has_one_detour", |_, _| {
+        let first = begin(Side::Egress);
+        let error = Detour::lay("v0", Side::Egress, 1).err().expect("refused");
+        assert_eq!(error.kind(), std::io::ErrorKind::ResourceBusy);
+        assert!(
+            error.to_string().contains("another Onramp shapes what leaves through v0"),
+            "{error}"
+        );
+        let other = begin(Side::Ingress);
+        drop(first);
+        drop(begin(Side::Egress));
+        // A bridge would carry each frame twice that comes in.
+        let error = PacketSocket::open_side("v0", 1).expect_err("refused").to_string();
+        assert!(error.contains("another Onramp carries what comes in through v0"), "{error}");
+        drop(other);
+        let side = PacketSocket::open_side("v0", 1).expect("it is free");
+        PacketSocket::open_side("v0", 1).expect_err("it is a side already");
+        Detour::lay("v0", Side::Ingress, 1).err().expect("refused");
+        drop((begin(Side::Egress), side));
+    });
+}
+
 #[test]
 fn an_interface_that_is_gone_is_an_error() {
     beside_a_peer("detour::an_interface_that_is_gone_is_an_error", |_, _| {
@@ -156,18 +213,32 @@ fn an_interface_that_is_gone_is_an_error() {
     });
 }
 
+/// Packets would be lost in a TAP that a program sets down.
 #[test]
-fn what_cannot_be_done_says_why() {
-    in_namespace("detour::what_cannot_be_done_says_why", &PAIR, || {
+fn a_tap_that_is_down_is_an_error() {
+    beside_a_peer("detour::a_tap_that_is_down_is_an_error", |_, _| {
+        let (mut detour, _device) = begin(Side::Ingress);
+        ip("link set onramp0 down");
+        let error = detour.receive(1, &mut heap, &mut PacketList::new()).expect_err("it is down");
+        assert!(error.to_string().contains("interface onramp0 was set down"), "{error}");
+    });
+}
+
+#[test]
+fn refusals_say_why() {
+    in_namespace("detour::refusals_say_why", &PAIR, || {
         let error = |name| {
-            let begun = Detour::begin(name, Side::Egress, 0);
-            begun.err().expect("refused").to_string()
+            let laid = Detour::lay(name, Side::Egress, 0);
+            laid.err().expect("refused").to_string()
         };
         assert!(error("x9").contains("no such interface"), "{}", error("x9"));
         assert!(error("lo").contains("not an Ethernet"), "{}", error("lo"));
         if !is_root() {
             let why = error("v0");
-            assert!(why.contains("detour at v0: this needs CAP_NET_ADMIN and CAP_BPF"), "{why}");
+            assert!(
+                why.contains("detour at v0: this needs CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF"),
+                "{why}"
+            );
         }
     });
 }

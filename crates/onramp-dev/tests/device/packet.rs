@@ -98,7 +98,6 @@ pub(crate) const OPTIONS: PacketOptions = PacketOptions {
     promiscuous: true,
     fanout: None,
     buffer: 8 << 20,
-    mark: 0,
     seed: 7,
 };
 

@@ -20,6 +20,9 @@ const BATCH: usize = 64;
 /// always wake it when the interface is gone; and how often it asks for the frames that were lost.
 const LOOK: Duration = Duration::from_secs(1);
 
+/// How long the thread waits for room in the link before it tries again.
+const PAUSE: Duration = Duration::from_millis(1);
+
 /// Frames that come in at a device.
 #[derive(Debug)]
 pub(crate) struct Frames {
@@ -100,11 +103,19 @@ impl Mover {
             match self.turn() {
                 Ok(BATCH) => {}
                 Ok(_) => self.wait(wake),
-                // Nothing will come any more.
-                Err(_) => return self.frames.at.set_gone(),
+                Err(_) => {
+                    // Nothing will come any more.
+                    self.frames.at.set_gone();
+                    break;
+                }
             }
-            self.count_lost();
+            let now = MonotonicClock.now();
+            if Duration::from_nanos(now.since(self.looked)) >= LOOK {
+                self.looked = now;
+                self.count_lost();
+            }
         }
+        self.count_lost();
     }
 
     /// Sends the frames that have come, at most a batch. Returns their number.
@@ -112,28 +123,21 @@ impl Mover {
         let mut list = PacketList::new();
         let mut make = |bytes| Some(Packet::with_capacity(u16::try_from(bytes).ok()?));
         let count = self.frames.from.receive(BATCH, &mut make, &mut list)?;
+        self.sender.cork();
         for packet in list {
             let bytes = packet.len;
-            if self.frames.at.is_up() && self.send(packet) {
+            if self.frames.at.is_up() && self.sender.submit(&self.flow, packet).is_ok() {
                 self.source.packets.add(1);
                 self.source.bytes.add(bytes.into());
             } else {
                 self.source.dropped.add(1);
             }
         }
-        Ok(count)
-    }
-
-    /// Sends a frame. If the link has no room for it, lets the link's packets move on once.
-    fn send(&mut self, packet: Packet) -> bool {
-        match self.sender.submit(&self.flow, packet) {
-            Ok(()) => true,
-            Err(rejected) if rejected.why == TrySendError::Full => {
-                self.sender.give_way();
-                self.sender.submit(&self.flow, rejected.packet).is_ok()
-            }
-            Err(_) => false,
+        // While the link has no room, further frames wait in the kernel.
+        while self.sender.uncork() == Err(TrySendError::Full) {
+            self.sender.wait_room_timeout(&self.flow, 0, PAUSE);
         }
+        Ok(count)
     }
 
     fn wait(&self, wake: &OwnedFd) {
@@ -148,13 +152,8 @@ impl Mover {
 
     /// Counts the frames that were lost before they could be received.
     fn count_lost(&mut self) {
-        let now = MonotonicClock.now();
-        if Duration::from_nanos(now.since(self.looked)) < LOOK {
-            return;
-        }
-        self.looked = now;
-        let lost = self.frames.from.discarded() + self.frames.from.missed();
-        self.source.dropped.add(lost.saturating_sub(self.lost));
+        let lost = (self.frames.from.discarded() + self.frames.from.missed()).max(self.lost);
+        self.source.dropped.add(lost - self.lost);
         self.lost = lost;
     }
 }

@@ -5,7 +5,7 @@ use std::io;
 use std::sync::Arc;
 
 use onramp_core::Device;
-use onramp_dev::{Detour, PacketOptions, PacketSocket, Receive, Side, Tap, TapOptions};
+use onramp_dev::{Detour, PacketSocket, Receive, Side, Tap, TapOptions};
 
 use super::feeder::Frames;
 use super::link_end::Switched;
@@ -13,7 +13,7 @@ use super::socket::ETHERNET;
 use super::{End, LinkEnd, Refusal, Request, invalid};
 
 /// One side of a bridge: what comes in there, and the device through which frames leave.
-type Port = (Box<dyn Receive>, Box<dyn Device>);
+type BridgeSide = (Box<dyn Receive>, Box<dyn Device>);
 
 pub(super) fn packet(request: &Request<'_>) -> Result<Vec<End>, Refusal> {
     let [one, other] = interfaces(request)?;
@@ -26,8 +26,16 @@ pub(super) fn tap(request: &Request<'_>) -> Result<Vec<End>, Refusal> {
     let made = Tap::open(name, options)
         .and_then(|tap| tap.with_mtu(request.mtu[0]))
         .and_then(|tap| tap.set_up().map(|()| tap))
-        .map_err(|error| refused(&error, &format!("TAP {name}: {error}")));
-    let tap = made.map(|tap| -> Port { (Box::new(tap.receiver()), Box::new(tap)) });
+        .map_err(|error| {
+            let exists = onramp_dev::interface_mtu(name).is_ok();
+            let why = if exists {
+                ": there is an interface of this name that is no free TAP"
+            } else {
+                ""
+            };
+            refused(&error, &format!("TAP {name}: {error}{why}"))
+        });
+    let tap = made.map(|tap| -> BridgeSide { (Box::new(tap.receiver()), Box::new(tap)) });
     bridge(request, [tap, open(to)])
 }
 
@@ -35,9 +43,9 @@ pub(super) fn detour(request: &Request<'_>) -> Result<Vec<End>, Refusal> {
     let name = request.given.interface("interface").unwrap_or_default();
     let sides = [Side::Egress, Side::Ingress].into_iter().enumerate();
     let end = |(place, side): (usize, Side)| {
-        let (from, device) = Detour::begin(name, side, seed())
-            .map_err(|error| refused(&error, &error.to_string()))?;
-        let end = Arc::<LinkEnd>::default();
+        let (from, device) =
+            Detour::lay(name, side, seed()).map_err(|error| refused(&error, &error.to_string()))?;
+        let end = Arc::new(LinkEnd::switching(from.switch()));
         // As at an `ifb`, a frame counts as received and as sent by the same device.
         let frames = Frames { from: Box::new(from), at: end.clone() };
         finish(request, place, device, &end, frames)
@@ -55,19 +63,16 @@ fn interfaces<'a>(request: &Request<'a>) -> Result<[&'a str; 2], Refusal> {
 }
 
 /// Opens an interface of the kernel as a side of a bridge.
-fn open(name: &str) -> Result<Port, Refusal> {
-    let options = PacketOptions { promiscuous: true, seed: seed(), ..PacketOptions::default() };
-    let opened = PacketSocket::open(name, options)
-        .and_then(|mut socket| Ok((socket.receiver()?, socket)))
-        .map_err(|error| refused(&error, &error.to_string()))?;
-    let (from, socket) = opened;
+fn open(name: &str) -> Result<BridgeSide, Refusal> {
+    let opened = PacketSocket::open_side(name, seed());
+    let (from, socket) = opened.map_err(|error| refused(&error, &error.to_string()))?;
     Ok((Box::new(from), Box::new(socket)))
 }
 
 /// Makes both ends of a bridge. What comes in at one side leaves through the other.
 fn bridge(
     request: &Request<'_>,
-    [one, other]: [Result<Port, Refusal>; 2],
+    [one, other]: [Result<BridgeSide, Refusal>; 2],
 ) -> Result<Vec<End>, Refusal> {
     let ((from_one, one), (from_other, other)) = (one?, other?);
     let ends = [0, 1].map(|_| Arc::<LinkEnd>::default());
@@ -91,9 +96,9 @@ fn finish(
         return Err(invalid("such a device has one queue: leave out numtxqueues"));
     }
     let (mtu, largest) = (request.mtu[place], device.info().mtu.saturating_sub(ETHERNET));
-    if mtu < largest {
+    if mtu != largest {
         return Err(invalid(&format!(
-            "{} carries packets of {largest} bytes, and this device of {mtu}: give mtu {largest}",
+            "{} has an mtu of {largest}, and this device of {mtu}: set the same, and leave out mtu",
             device.info().name
         )));
     }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use onramp_core::{Device, DeviceInfo, DeviceWaker, Instant, Transmitted};
-use onramp_dev::{Loopback, Network, Receiver};
+use onramp_dev::{Loopback, Network, Receiver, Switch};
 use onramp_queue::{Counter, DropReason, PacketList};
 
 /// Greatest number of packets that wait at a device until a receiver takes them.
@@ -15,8 +15,10 @@ const INBOX: u16 = 4_096;
 #[derive(Debug, Default)]
 pub(crate) struct LinkEnd {
     up: AtomicBool,
-    /// Whether the interface of the kernel is gone from which packets came.
+    /// Whether the kernel's interface from which packets came is gone.
     gone: AtomicBool,
+    /// Leads packets to this device only while it is up.
+    switch: Option<Switch>,
     /// Counters of received packets: one entry for each thread or queue that brings packets to this
     /// device.
     sources: Mutex<Vec<Arc<Source>>>,
@@ -44,6 +46,11 @@ pub(crate) struct Carried {
 }
 
 impl LinkEnd {
+    /// Makes the shared part of a device to which `switch` leads packets.
+    pub(crate) fn switching(switch: Switch) -> Self {
+        Self { switch: Some(switch), ..Self::default() }
+    }
+
     /// Makes the shared part of a device at which packets arrive and wait until a receiver takes
     /// them.
     pub(crate) fn with_inbox() -> Self {
@@ -55,15 +62,20 @@ impl LinkEnd {
     }
 
     pub(crate) fn set_up(&self, up: bool) {
+        let switched = self.switch.iter().try_for_each(|switch| switch.set(up));
+        if switched.is_err() {
+            self.set_gone();
+        }
+        // A device that goes down gets no packets before it begins to drop them.
         self.up.store(up, Ordering::Relaxed); // Relaxed: `up` orders no other memory access.
     }
 
-    /// Notes that the interface of the kernel is gone from which packets came.
+    /// Notes that the kernel's interface from which packets came is gone.
     pub(crate) fn set_gone(&self) {
         self.gone.store(true, Ordering::Relaxed); // Relaxed: as for `up`.
     }
 
-    /// Whether the interface of the kernel is gone from which packets came.
+    /// Whether the kernel's interface from which packets came is gone.
     pub(crate) fn is_gone(&self) -> bool {
         self.gone.load(Ordering::Relaxed) // Relaxed: as for `up`.
     }

@@ -30,8 +30,8 @@ pub(super) fn run(devices: &mut Netdevs, words: &mut Words<'_>) -> Done {
     };
     let (given, peer) = options(kind, words)?;
     let pair = kind.always_pair || peer.is_some();
-    let first = Wanted::new(kind, &ask)?;
-    let second = Wanted::new(kind, &peer.unwrap_or_default())?;
+    let first = Wanted::new(kind, &ask, &given)?;
+    let second = Wanted::new(kind, &peer.unwrap_or_default(), &given)?;
     let request = Request {
         queues: [first.queues, second.queues],
         mtu: [first.mtu, second.mtu],
@@ -89,10 +89,13 @@ fn value(what: Operand, word: &str) -> Result<Value, String> {
             let number = word.parse().ok().filter(|number| (least..=most).contains(number));
             number.map(Value::Number).ok_or_else(|| format!("expected {least} to {most}"))
         }
-        Operand::Interface if (1..=NAME_MAX).contains(&word.len()) => {
+        // With a `%`, the kernel would choose another name.
+        Operand::Interface if word.len() <= NAME_MAX && !word.contains('%') => {
             Ok(Value::Interface(word.to_owned()))
         }
-        Operand::Interface => Err(format!("expected a name of at most {NAME_MAX} bytes")),
+        Operand::Interface => {
+            Err(format!("expected a name of at most {NAME_MAX} bytes, without %"))
+        }
         Operand::Address | Operand::Peer => {
             let alone = || word.parse::<IpAddr>().map(|address| SocketAddr::new(address, 0));
             let address = word.parse().or_else(|_| alone()).map(Value::Address);
@@ -115,9 +118,9 @@ struct Wanted {
 }
 
 impl Wanted {
-    fn new(kind: &Type, ask: &Ask<'_>) -> Result<Self, Fault> {
+    fn new(kind: &Type, ask: &Ask<'_>, given: &Given) -> Result<Self, Fault> {
         let mtu = match ask.mtu {
-            None => kind.mtu[1],
+            None => given.interface_mtu().unwrap_or(kind.mtu[1]),
             Some(mtu) => {
                 let fits = |mtu: &u32| mtu_fault(kind, *mtu).is_none();
                 let wrong = || {

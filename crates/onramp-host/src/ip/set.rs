@@ -51,6 +51,10 @@ fn new_mtu(device: &Netdev, mtu: i32) -> Result<u32, Fault> {
     let why = || format!("mtu {mtu}: {}", mtu_range(device.kind));
     let below = || Fault::kernel("Error: mtu less than device minimum.", &why());
     let mtu = u32::try_from(mtu).map_err(|_| below())?;
+    if mtu != device.mtu && device.given.interface_mtu().is_some() {
+        let why = "it is that of the kernel's interface: set that, and make the device again";
+        return Err(Fault::kernel("RTNETLINK answers: Operation not supported", why));
+    }
     match mtu_fault(device.kind, mtu) {
         Some(said) => Err(Fault::kernel(said, &why())),
         None => Ok(mtu),

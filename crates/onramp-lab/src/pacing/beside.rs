@@ -12,7 +12,7 @@ use onramp::dev::MonotonicClock;
 use onramp::{Clock, Credits, Link, LinkStats, Setup};
 use onramp_core::CATCH_UP_NS;
 
-use super::ours::{PATIENCE, SenderTimes, credits, payload};
+use super::ours::{PATIENCE, SenderTimes, credits, payload, slack};
 use super::schedule::{Schedule, kernel_limit_ns};
 use super::wire::{HEADERS, Wire, interrupts_ns};
 use super::{Cell, Outcome, PACKET, Path, Round};
@@ -102,15 +102,13 @@ fn ours(wire: &Wire, cell: Cell, window: Duration) -> Result<Outcome, Error> {
         setup.apply(&line).map_err(|error| Error::Setup(line.clone(), error.to_string()))?;
     }
     let packets = credits(cell);
-    let (slack, spin) = (cell.slack.unwrap_or_default(), cell.spin.unwrap_or_default());
+    let slack = slack(cell);
     let link = Link::sockets([wire.socket()?])
         .tree(&setup)
         .credits(Credits { packets, bytes: u32::MAX })
-        .slack(slack)
-        .spin(spin)
-        .build()
-        .map_err(Error::Link)?;
-    let slack_ns = u64::try_from(slack.as_nanos()).unwrap_or(u64::MAX);
+        .spin(cell.spin.unwrap_or_default());
+    let link = slack.of(link).build().map_err(Error::Link)?;
+    let slack_ns = u64::try_from(slack.longest().as_nanos()).unwrap_or(u64::MAX);
     wire.begin(Schedule::new(cell.rate, CATCH_UP_NS.saturating_add(slack_ns)));
     let patience = patience(cell, packets);
     let work = |phase: &PhaseCell, times: &SenderTimes| {

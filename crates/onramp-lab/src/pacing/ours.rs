@@ -10,7 +10,7 @@ use onramp::dev::MonotonicClock;
 use onramp::{Clock, Credits, Device, Flow, Link, LinkStats, Sender};
 
 use super::timed::{Recorder, SharedNotes, TIMED, text};
-use super::{Cell, Outcome, PACKET, Round};
+use super::{Cell, Outcome, PACKET, Round, Slack};
 use crate::Error;
 use crate::measure::{Finally, Phase, PhaseCell, Usage, pause, thread_cpu_ns};
 
@@ -65,10 +65,8 @@ pub(super) fn measure(cell: Cell, window: Duration) -> Result<Outcome, Error> {
         .qdisc(&text(cell.shaper, cell.rate))
         .mtu(PACKET)
         .credits(Credits { packets, bytes: u32::MAX })
-        .slack(cell.slack.unwrap_or_default())
-        .spin(cell.spin.unwrap_or_default())
-        .build()
-        .map_err(Error::Link)?;
+        .spin(cell.spin.unwrap_or_default());
+    let link = slack(cell).of(link).build().map_err(Error::Link)?;
     let times = SenderTimes::default();
     let patience = PATIENCE + Duration::from_secs(u64::from(packets) / cell.rate);
     let (before, after, usage, took_ns) = thread::scope(|scope| {
@@ -107,10 +105,14 @@ pub(super) fn measure(cell: Cell, window: Duration) -> Result<Outcome, Error> {
     Ok(Outcome { round, error: notes.error, packets: stats.sent, dropped, overflowed: 0 })
 }
 
+pub(super) fn slack(cell: Cell) -> Slack {
+    cell.slack.unwrap_or(Slack::Fixed(Duration::ZERO))
+}
+
 /// Returns how many packets the sender may have in flight: enough for the slack, for a late runner,
 /// and for the time that the sender needs to fill the qdisc again.
 pub(super) fn credits(cell: Cell) -> u32 {
-    let ns = (2 * cell.slack.unwrap_or_default() + LATENESS).as_nanos();
+    let ns = (2 * slack(cell).longest() + LATENESS).as_nanos();
     let packets = ns.saturating_mul(cell.rate.into()) / 1_000_000_000;
     u32::try_from(packets).unwrap_or(u32::MAX).saturating_add(CREDITS).min(Credits::PACKETS_MAX)
 }
@@ -156,7 +158,7 @@ mod tests {
     fn packets_add_up_and_none_is_early() {
         let window = Duration::from_millis(50);
         for shaper in Shaper::ALL {
-            let slack = Some(Duration::from_millis(2));
+            let slack = Some(Slack::Fixed(Duration::from_millis(2)));
             let cell = Cell { path: Path::Onramp, shaper, rate: 20_000, slack, spin: None };
             let outcome = measure(cell, window).expect("packets add up");
             assert!(outcome.packets > 0, "{outcome:?}");
@@ -169,7 +171,7 @@ mod tests {
             path: Path::Onramp,
             shaper: Shaper::Tbf,
             rate,
-            slack: Some(Duration::from_millis(slack)),
+            slack: Some(Slack::Fixed(Duration::from_millis(slack))),
             spin: None,
         };
         assert_eq!(credits(cell(1_000, 0)), 64 + 5);

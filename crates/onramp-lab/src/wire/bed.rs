@@ -6,13 +6,13 @@ use std::time::Duration;
 use nix::sys::socket::{setsockopt, sockopt};
 use onramp::Setup;
 use onramp_core::Device;
-use onramp_dev::{PacketOptions, PacketSocket, Receive};
-use onramp_wire::{Bridge, Space, Way};
+use onramp_dev::{PacketSocket, Receive, Xdp, XdpOptions};
+use onramp_wire::{Bridge, Direction, PLAIN, Space, Way};
 
 use super::{Path, RATE_BITS};
 use crate::Error;
 use crate::kernel::bed::{ip, output, tc};
-use crate::pacing::{PACKET, Shaper};
+use crate::pacing::Shaper;
 
 /// The hosts' interfaces: `host` leads to the bridges, `straight` to the other host. Their
 /// addresses are of the block for benchmarks (RFC 2544); the last byte is the host's number.
@@ -37,8 +37,16 @@ pub(super) struct Bed {
 /// What joins the hosts, until it is dropped.
 pub(super) struct Joined<'a> {
     bed: &'a Bed,
-    /// Keeps Onramp's bridge at work.
-    _bridge: Option<Bridge>,
+    /// Onramp's bridge, if it is the path.
+    bridge: Option<Bridge>,
+}
+
+impl Joined<'_> {
+    /// Returns the number of frames that Onramp's bridge has carried, if it is the path.
+    pub(super) fn carried(&self) -> Option<u64> {
+        let carried = self.bridge.as_ref()?.carried()?;
+        Some(carried.iter().map(Direction::carried).sum())
+    }
 }
 
 impl Bed {
@@ -90,40 +98,40 @@ impl Bed {
 
     /// Joins the hosts.
     pub(super) fn join(&self, path: Path, shaper: Option<Shaper>) -> Result<Joined<'_>, Error> {
-        let joined = Joined { bed: self, _bridge: None };
+        let joined = Joined { bed: self, bridge: None };
         match path {
             Path::Direct => Ok(joined),
             Path::Bridge => {
-                shaper.map_or(Ok(()), |shaper| self.shape(shaper)).map_err(Error::Kernel)?;
+                shaper.map_or(Ok(()), |shaper| self.shape(shaper)).map_err(Error::Network)?;
                 self.middle
                     .run(|| {
                         SIDES
                             .iter()
                             .try_for_each(|side| ip(&format!("link set {side} master bridge")))
                     })
-                    .map_err(Error::Kernel)?;
+                    .map_err(Error::Network)?;
                 Ok(joined)
             }
-            Path::Onramp => {
-                let bridge = self.bridge(shaper)?;
-                Ok(Joined { _bridge: Some(bridge), ..joined })
+            Path::Onramp | Path::OnrampXdp => {
+                let bridge = self.bridge(path, shaper)?;
+                Ok(Joined { bridge: Some(bridge), ..joined })
             }
         }
     }
 
     /// Makes Onramp's bridge, as `onramp shape` does.
-    fn bridge(&self, shaper: Option<Shaper>) -> Result<Bridge, Error> {
-        let told = |error: std::io::Error| Error::Kernel(error.to_string());
-        let open = |side: &'static str| {
-            let options = PacketOptions { promiscuous: true, ..PacketOptions::default() };
-            self.middle
-                .run(move || {
-                    let mut socket = PacketSocket::open(side, options)?;
-                    Ok((socket.receiver()?, socket))
-                })
-                .map_err(told)
+    fn bridge(&self, path: Path, shaper: Option<Shaper>) -> Result<Bridge, Error> {
+        let told = |error: std::io::Error| Error::Network(error.to_string());
+        let open = move |side: &str| -> std::io::Result<(Box<dyn Receive>, Box<dyn Device>)> {
+            if path == Path::Onramp {
+                let (from, to) = PacketSocket::open_side(side, 1)?;
+                return Ok((Box::new(from), Box::new(to)));
+            }
+            let mut to = Xdp::open(side, 0, XdpOptions::default())?;
+            let from = to.receiver().expect("nobody has taken it");
+            Ok((Box::new(from), Box::new(to)))
         };
-        let [one, other] = SIDES.map(open);
+        let [one, other] = SIDES.map(|side| self.middle.run(move || open(side)).map_err(told));
         let ((from_near, to_near), (from_far, to_far)) = (one?, other?);
         let way = |from: Box<dyn Receive>, lines: &[String], to: Box<dyn Device>| {
             let mut setup = Setup::default();
@@ -132,13 +140,10 @@ impl Bed {
             }
             Ok(Way::of(from, &setup, 1, to).expect("the lines make a root"))
         };
-        let plain = ["qdisc add dev side root pfifo limit 1000".to_owned()];
+        let plain = [format!("qdisc add dev {} root {PLAIN}", SIDES[1])];
         let lines = shaper.map_or_else(|| plain.to_vec(), lines);
-        Bridge::start([
-            way(Box::new(from_near), &lines, Box::new(to_far))?,
-            way(Box::new(from_far), &plain, Box::new(to_near))?,
-        ])
-        .map_err(told)
+        let ways = [way(from_near, &lines, to_far)?, way(from_far, &plain, to_near)?];
+        Bridge::start(ways).map_err(told)
     }
 
     /// Opens a socket of the near host that sends to the far host over this path, and one of the
@@ -159,7 +164,12 @@ impl Bed {
             socket.connect((far, PORT))?;
             Ok(socket)
         });
-        Ok([sends.map_err(no_socket)?, receives.map_err(no_socket)?])
+        let [sends, receives] = [sends.map_err(no_socket)?, receives.map_err(no_socket)?];
+        // From this datagram, the kernel's bridge learns where the far host is. Without it, the
+        // bridge would flood each frame.
+        let to = sends.local_addr().map_err(no_socket)?;
+        receives.send_to(b"here", to).map_err(no_socket)?;
+        Ok([sends, receives])
     }
 
     /// Opens a TCP connection from the near host to the far host over this path.
@@ -192,14 +202,27 @@ impl Drop for Joined<'_> {
 
 /// The lines of `tc` for a shaper in front of the far host.
 fn lines(shaper: Shaper) -> Vec<String> {
-    shaper.lines(SIDES[1], RATE_BITS / 8 / u64::from(PACKET))
+    let root = |qdisc: String| format!("qdisc replace dev {} root {qdisc}", SIDES[1]);
+    let (dev, rate) = (SIDES[1], format!("{RATE_BITS}bit"));
+    match shaper {
+        Shaper::Tbf => vec![root(format!("tbf rate {rate} burst 64kb latency 50ms"))],
+        Shaper::Htb => vec![
+            root("handle 1: htb default 1".to_owned()),
+            format!(
+                "class add dev {dev} parent 1: classid 1:1 htb rate {rate} ceil {rate} burst 64kb \
+                 cburst 64kb"
+            ),
+        ],
+        Shaper::Cake => vec![root(format!("cake bandwidth {rate} besteffort flowblind"))],
+        Shaper::Fq => vec![root(format!("fq maxrate {rate}"))],
+    }
 }
 
 /// Number of the network that a path is.
 const fn network(path: Path) -> u8 {
     match path {
         Path::Direct => 1,
-        Path::Bridge | Path::Onramp => 0,
+        Path::Bridge | Path::Onramp | Path::OnrampXdp => 0,
     }
 }
 
@@ -219,5 +242,5 @@ fn set_up(name: &str, network: u8, number: u8) -> Result<(), String> {
 }
 
 fn no_socket(error: std::io::Error) -> Error {
-    Error::Kernel(format!("cannot open a socket: {error}"))
+    Error::Network(format!("cannot open a socket: {error}"))
 }

@@ -11,7 +11,7 @@ use onramp_core::{Clock, Instant};
 use onramp_dev::MonotonicClock;
 
 use super::bed::{Bed, LOOK};
-use super::{Cell, Round, SEGMENT, Traffic};
+use super::{Cell, EQUAL_LOAD, Round, SEGMENT, Traffic};
 use crate::Error;
 use crate::measure::{Finally, Latency, Phase, PhaseCell, pause};
 
@@ -22,19 +22,32 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// Bytes of one call that writes to or reads from a TCP connection.
 const CHUNK: usize = 256 << 10;
 
-/// Measures a cell. Returns the figures, and the times on the idle path.
+/// Measures a cell. Returns the figures, and the times of single datagrams.
 pub(super) fn measure(bed: &Bed, cell: Cell, window: Duration) -> Result<(Round, Latency), Error> {
-    let _joined = bed.join(cell.path, cell.shaper)?;
-    if cell.traffic == Traffic::Tcp {
-        return Ok((stream(bed.stream(cell.path)?, window)?, Latency::default()));
+    let joined = bed.join(cell.path, cell.shaper)?;
+    let measured = if cell.traffic == Traffic::Tcp {
+        stream(bed.stream(cell.path)?, window).map(|round| (round, Latency::default()))
+    } else {
+        datagrams(bed, cell, window)
+    };
+    if joined.carried() == Some(0) {
+        return Err(Error::Network(format!("{cell}: no frame has passed Onramp's bridge")));
     }
+    measured
+}
+
+fn datagrams(bed: &Bed, cell: Cell, window: Duration) -> Result<(Round, Latency), Error> {
     let [sends, receives] = bed.datagrams(cell.path)?;
-    // Packets that are still on the way would be taken for the idle path's.
-    let flood = Datagrams { cell, offered: cell.offered(), sends: &sends, receives: &receives };
-    let (round, _) = flood.pass(bed, window)?;
-    let idle = Datagrams { offered: Some(1_000), ..flood };
-    let (_, idle) = idle.pass(bed, window / 2)?;
-    Ok((round, idle))
+    let pass = |number, offered, window| {
+        Datagrams { cell, number, offered, sends: &sends, receives: &receives }.pass(bed, window)
+    };
+    let (mut round, _) = pass(1, cell.offered(), window)?;
+    if cell.shaper.is_none() {
+        let (equal, _) = pass(2, Some(EQUAL_LOAD), window / 2)?;
+        round.equal_load_cpu_ns_per_packet = equal.cpu_ns_per_packet;
+    }
+    let (_, times) = pass(3, Some(1_000), window / 2)?;
+    Ok((round, times))
 }
 
 /// Numbers that the sender and the receiver count, each its own.
@@ -44,29 +57,46 @@ struct Counts {
     received: AtomicU64,
 }
 
+impl Counts {
+    // Relaxed: the counts publish no other data.
+    fn sent(&self) -> u64 {
+        self.sent.load(Ordering::Relaxed)
+    }
+
+    // Relaxed: the counts publish no other data.
+    fn received(&self) -> u64 {
+        self.received.load(Ordering::Relaxed)
+    }
+}
+
 /// What the whole machine and the receiver have done up to a moment.
 struct Moment {
     at: Instant,
     busy_ns: u64,
+    sent: u64,
     received: u64,
 }
 
 impl Moment {
-    fn now(received: u64) -> Result<Self, Error> {
-        Ok(Self { at: MonotonicClock.now(), busy_ns: busy_ns()?, received })
+    fn now(counts: &Counts) -> Result<Self, Error> {
+        let (sent, received) = (counts.sent(), counts.received());
+        Ok(Self { at: MonotonicClock.now(), busy_ns: busy_ns()?, sent, received })
     }
 
     /// Returns the figures of the time since `earlier`. A unit that was received has `bytes` data
     /// bytes, and there are `packets` packets to a unit.
     fn round(&self, earlier: &Self, bytes: f64, packets: f64, lost_share: Option<f64>) -> Round {
+        let sent = (self.sent - earlier.sent) as f64;
         let seconds = self.at.since(earlier.at) as f64 / 1e9;
         let units = (self.received - earlier.received) as f64;
         let count = units * packets;
         let busy_ns = self.busy_ns.saturating_sub(earlier.busy_ns) as f64;
         Round {
+            sent_per_second: lost_share.map(|_| sent / seconds),
             packets_per_second: count / seconds,
             goodput_bits_per_second: units * bytes * 8.0 / seconds,
             cpu_ns_per_packet: (count > 0.0).then(|| busy_ns / count),
+            equal_load_cpu_ns_per_packet: None,
             lost_share,
         }
     }
@@ -76,6 +106,8 @@ impl Moment {
 #[derive(Clone, Copy, Debug)]
 struct Datagrams<'a> {
     cell: Cell,
+    /// Stands in each datagram: those of an earlier pass may still be on the way.
+    number: u8,
     /// Number that is sent in a second; `None` for as many as possible.
     offered: Option<u64>,
     sends: &'a UdpSocket,
@@ -94,15 +126,13 @@ impl Datagrams<'_> {
             let sender = scope.spawn(|| self.send(&phase, &counts));
             let stops = Finally::new(|| phase.set(Phase::Stop));
             pause(window / 5)?;
-            // Relaxed: the counts publish no other data.
-            let received = || counts.received.load(Ordering::Relaxed);
-            let first = Moment::now(received())?;
+            let first = Moment::now(&counts)?;
             phase.set(Phase::Measure);
             pause(window)?;
-            let last = Moment::now(received())?;
+            let last = Moment::now(&counts)?;
             drop(stops);
             sender.join().map_err(|_| Error::Panicked)??;
-            let sent = counts.sent.load(Ordering::Relaxed);
+            let (sent, received) = (counts.sent(), || counts.received());
             // All is there when nothing more comes.
             let (until, mut before) = (MonotonicClock.now() + PATIENCE, u64::MAX);
             while received() < sent && received() != before && MonotonicClock.now() < until {
@@ -116,7 +146,7 @@ impl Datagrams<'_> {
                 let cell = self.cell;
                 return Err(Error::Conservation(format!("{cell}: {sent} sent, {arrived} arrived")));
             }
-            let lost = (sent > 0).then(|| (sent - arrived) as f64 / sent as f64);
+            let lost = (sent > 0).then(|| share(sent - arrived, sent));
             let bytes = self.cell.traffic.payload() as f64;
             Ok((last.round(&first, bytes, 1.0, lost), times))
         })
@@ -125,25 +155,25 @@ impl Datagrams<'_> {
     /// Sends until the phase says stop.
     fn send(&self, phase: &PhaseCell, counts: &Counts) -> Result<(), Error> {
         let mut payload = vec![0; self.cell.traffic.payload()];
+        payload[8] = self.number;
         let began = MonotonicClock.now();
-        let mut sent = 0;
+        let mut sent = 0_u64;
         while !phase.is_stop() {
             if let Some(offered) = self.offered {
-                let due = MonotonicClock.now().since(began) as f64 / 1e9 * offered as f64;
-                if sent as f64 >= due {
-                    thread::sleep(TICK);
+                let due = began + Duration::from_secs_f64(sent as f64 / offered as f64);
+                let wait = Duration::from_nanos(due.since(MonotonicClock.now()));
+                if !wait.is_zero() {
+                    // At high rates, several datagrams come due in a tick.
+                    let gap = Duration::from_secs_f64(1.0 / offered as f64);
+                    thread::sleep(if gap < TICK { TICK } else { wait });
                     continue;
                 }
             }
             payload[..8].copy_from_slice(&MonotonicClock.now().0.to_ne_bytes());
             match self.sends.send(&payload) {
                 Ok(_) => sent += 1,
-                // A qdisc or a device has dropped it.
-                Err(error) if error.raw_os_error() == Some(nix::errno::Errno::ENOBUFS as i32) => {
-                    sent += 1;
-                }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return Err(Error::Kernel(format!("cannot send: {error}"))),
+                Err(error) => return Err(Error::Network(format!("cannot send: {error}"))),
             }
             // Relaxed: the count publishes no other data.
             counts.sent.store(sent, Ordering::Relaxed);
@@ -161,6 +191,7 @@ impl Datagrams<'_> {
         let (mut buffer, mut times, mut received) = ([0; 2_048], Latency::default(), 0);
         while !ends.is_stop() {
             match self.receives.recv(&mut buffer) {
+                Ok(len) if len < 9 || buffer[8] != self.number => {}
                 Ok(len) => {
                     received += 1;
                     // Relaxed: the count publishes no other data.
@@ -171,11 +202,15 @@ impl Datagrams<'_> {
                     }
                 }
                 Err(error) if is_pause(error.kind()) => {}
-                Err(error) => return Err(Error::Kernel(format!("cannot receive: {error}"))),
+                Err(error) => return Err(Error::Network(format!("cannot receive: {error}"))),
             }
         }
         Ok(times)
     }
+}
+
+fn share(part: u64, whole: u64) -> f64 {
+    part as f64 / whole as f64
 }
 
 /// Whether an error says only that nothing has come yet.
@@ -185,7 +220,7 @@ fn is_pause(kind: ErrorKind) -> bool {
 
 /// Sends over a TCP connection for the time `window`, after a warm-up of a fifth of it.
 fn stream([near, far]: [TcpStream; 2], window: Duration) -> Result<Round, Error> {
-    let told = |error: std::io::Error| Error::Kernel(format!("TCP: {error}"));
+    let told = |error: std::io::Error| Error::Network(format!("TCP: {error}"));
     // A connection that is stuck must not keep the threads.
     near.set_write_timeout(Some(LOOK)).map_err(told)?;
     far.set_read_timeout(Some(LOOK)).map_err(told)?;
@@ -214,12 +249,10 @@ fn stream([near, far]: [TcpStream; 2], window: Duration) -> Result<Round, Error>
             Ok(())
         });
         let stops = Finally::new(|| phase.set(Phase::Stop));
-        // Relaxed: the counts publish no other data.
-        let received = || counts.received.load(Ordering::Relaxed);
         pause(window / 5)?;
-        let first = Moment::now(received())?;
+        let first = Moment::now(&counts)?;
         pause(window)?;
-        let last = Moment::now(received())?;
+        let last = Moment::now(&counts)?;
         drop(stops);
         for ended in [sender, receiver] {
             ended.join().map_err(|_| Error::Panicked)?.map_err(told)?;
@@ -229,7 +262,7 @@ fn stream([near, far]: [TcpStream; 2], window: Duration) -> Result<Round, Error>
 }
 
 /// Returns the time that all processors have worked since the machine started, nanoseconds. The
-/// kernel counts it in ticks of 10 ms.
+/// kernel samples every 10 ms what each processor does.
 fn busy_ns() -> Result<u64, Error> {
     let text = fs::read_to_string("/proc/stat")
         .map_err(|error| Error::Usage("the processors' times", error))?;
@@ -257,13 +290,20 @@ mod tests {
 
     #[test]
     fn figures_are_those_between_two_moments() {
-        let moment = |at, busy_ns, received| Moment { at: Instant(at), busy_ns, received };
+        let moment = |at, busy_ns, received| Moment {
+            at: Instant(at),
+            busy_ns,
+            sent: 2 * received,
+            received,
+        };
         let first = moment(1_000_000_000, 5_000, 100);
         let last = moment(1_500_000_000, 25_000, 300);
         let round = last.round(&first, 10.0, 1.0, Some(0.5));
         assert!((round.packets_per_second - 400.0).abs() < 1e-9, "{round:?}");
         assert!((round.goodput_bits_per_second - 32_000.0).abs() < 1e-9, "{round:?}");
-        assert_eq!(round.cpu_ns_per_packet, Some(100.0));
+        assert_eq!((round.cpu_ns_per_packet, round.lost_share), (Some(100.0), Some(0.5)));
+        assert!((round.sent_per_second.unwrap_or(0.0) - 800.0).abs() < 1e-9, "{round:?}");
+        assert!((share(1, 4) - 0.25).abs() < 1e-9);
         let none = first.round(&first, 10.0, 1.0, None);
         assert_eq!(none.cpu_ns_per_packet, None);
     }

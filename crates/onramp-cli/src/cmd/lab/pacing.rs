@@ -9,7 +9,7 @@ use clap::ValueEnum;
 use onramp_lab::lockstat::time;
 use onramp_lab::measure::Percentiles;
 use onramp_lab::pacing::{
-    self, BURST, Found, Measurement, PACKET, Path, Plan, RATES, Round, Shaper,
+    self, BURST, Found, Measurement, PACKET, Path, Plan, RATES, Round, Shaper, Slack,
 };
 use serde_json::{Map, Value, json};
 
@@ -74,10 +74,11 @@ pub(crate) struct Args {
     #[arg(long, value_name = "RATE,...", value_delimiter = ',',
           default_value = "10k,400mbit", value_parser = rate)]
     rates: Vec<u64>,
-    /// Slacks: how late the runner may come on purpose, such as 500us; 0 to 1s
-    #[arg(long, value_name = "TIME,...", value_delimiter = ',', default_value = "0,1ms",
+    /// Slacks: how late the runner may come on purpose, such as 500us; 0 to 1s; or `default`, at
+    /// most once in 90us
+    #[arg(long, value_name = "TIME,...", value_delimiter = ',', default_value = "default,1ms",
           value_parser = slack)]
-    slack: Vec<Duration>,
+    slack: Vec<Slack>,
     /// Spin budgets: how long the runner spins before each instant, such as 50us; 0 to 1ms; links
     /// over sockets are measured with the first
     #[arg(long, value_name = "TIME,...", value_delimiter = ',', default_value = "0,50us",
@@ -155,8 +156,12 @@ fn rate(text: &str) -> Result<u64, String> {
     packets.filter(|packets| RATES.contains(packets)).ok_or_else(wrong)
 }
 
-fn slack(text: &str) -> Result<Duration, String> {
-    duration(text, Duration::from_secs(1)).ok_or_else(|| "expected 0 to 1s, such as 500us".into())
+fn slack(text: &str) -> Result<Slack, String> {
+    if text == "default" {
+        return Ok(Slack::Default);
+    }
+    let slack = duration(text, Duration::from_secs(1)).map(Slack::Fixed);
+    slack.ok_or_else(|| "expected `default`, or 0 to 1s, such as 500us".into())
 }
 
 fn spin(text: &str) -> Result<Duration, String> {
@@ -219,7 +224,7 @@ fn measured(mut run: Run, plan: &Plan) -> Result<()> {
     let parameters = json!({
         "kinds": plan.shapers.iter().map(|shaper| shaper.name()).collect::<Vec<_>>(),
         "rate": plan.rates,
-        "slack_ns": all_ns(&plan.slacks),
+        "slack_ns": plan.slacks.iter().map(|it| time_ns(it.fixed())).collect::<Value>(),
         "spin_ns": all_ns(&plan.spins),
         "kernel": plan.kernel,
         "packet": PACKET,
@@ -243,7 +248,7 @@ fn json(row: &Measurement) -> Value {
     map.insert("path".into(), row.cell.path.name().into());
     map.insert("kind".into(), row.cell.shaper.name().into());
     map.insert("rate".into(), row.cell.rate.into());
-    map.insert("slack_ns".into(), time_ns(row.cell.slack));
+    map.insert("slack_ns".into(), time_ns(row.cell.slack.and_then(Slack::fixed)));
     map.insert("spin_ns".into(), time_ns(row.cell.spin));
     insert_all(&mut map, &FIGURES, |figure| figure.spread(row));
     map.insert("error_ns".into(), percentiles(row.error.percentiles()));
@@ -258,7 +263,10 @@ fn table(found: &Found) -> String {
         Column::new("path", |row: &Measurement| row.cell.path.name().to_owned()),
         Column::new("kind", |row: &Measurement| row.cell.shaper.name().to_owned()),
         Column::new("rate", |row: &Measurement| row.cell.rate.to_string()),
-        Column::new("slack", |row: &Measurement| short(row.cell.slack)),
+        Column::new("slack", |row: &Measurement| match row.cell.slack {
+            Some(Slack::Default) => "default".to_owned(),
+            slack => short(slack.and_then(Slack::fixed)),
+        }),
         Column::new("spin", |row: &Measurement| short(row.cell.spin)),
     ];
     columns.extend(FIGURES.iter().map(Figure::column));
@@ -321,8 +329,9 @@ mod tests {
 
     #[test]
     fn times_have_ranges() {
-        assert_eq!(slack("0"), Ok(Duration::ZERO));
-        assert_eq!(slack("1s"), Ok(Duration::from_secs(1)));
+        assert_eq!(slack("default"), Ok(Slack::Default));
+        assert_eq!(slack("0"), Ok(Slack::Fixed(Duration::ZERO)));
+        assert_eq!(slack("1s"), Ok(Slack::Fixed(Duration::from_secs(1))));
         assert_eq!(spin("50us"), Ok(Duration::from_micros(50)));
         assert!(slack("1001ms").is_err() && slack("fast").is_err() && slack("-1us").is_err());
         assert!(spin("1001us").is_err());
@@ -372,7 +381,7 @@ mod tests {
         Plan {
             shapers: vec![Shaper::Tbf],
             rates: vec![0, 1_000],
-            slacks: vec![Duration::ZERO],
+            slacks: vec![Slack::Fixed(Duration::ZERO)],
             spins: vec![Duration::ZERO],
             kernel: false,
             window: Duration::from_millis(50),

@@ -1,12 +1,14 @@
-//! The command `onramp lab wire`: measures what it costs to lead frames from one interface to
-//! another, through Onramp and through the kernel.
+//! The command `onramp lab wire`: measures what it costs to forward frames between two interfaces,
+//! through Onramp and through the kernel.
 
 use std::fmt::Write;
 use std::time::Duration;
 
 use anyhow::Result;
 use clap::ValueEnum;
-use onramp_lab::wire::{self, Found, Measurement, Path, Plan, RATE_BITS, Round, Shaper, Traffic};
+use onramp_lab::wire::{
+    self, EQUAL_LOAD, Found, Measurement, Path, Plan, RATE_BITS, Round, Shaper, Traffic,
+};
 use serde_json::{Map, Value, json};
 
 use super::common::percentiles;
@@ -16,22 +18,25 @@ use crate::report::json::number;
 
 /// Compare the bridge of `onramp shape` with the kernel's bridge: rates, CPU, loss, latency
 ///
-/// Two hosts in network namespaces of their own are joined by nothing but a pair of devices, by the
-/// kernel's bridge, or by Onramp's, each bridge also with a shaper of 100 Mbit/s. Sender, receiver
-/// and devices are the same. Without a shaper, datagrams are sent as fast as the sender can; in
-/// front of a shaper, a fifth more than it lets pass. The processor time is that of the whole
-/// machine, sender and receiver included, so let nothing else run. Needs root or user namespaces,
-/// and iproute2.
+/// Two hosts in network namespaces of their own are joined by a pair of devices alone (`direct`,
+/// the floor of all costs), by the kernel's bridge between two pairs, or by Onramp's bridge there,
+/// by packet sockets or AF_XDP; each bridge also with the same shaper of 100 Mbit/s. Without a
+/// shaper, datagrams are sent as fast as the sender can, and then at 20,000 a second, where the
+/// processor time of the paths can be compared; with a shaper, at 120 % of its rate. The processor
+/// time is that of the whole machine, sender and receiver included, so let nothing else run. Needs
+/// root or user namespaces, and iproute2.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Columns:
+  sent/s        datagrams that were sent, per second
   packets/s     packets that arrived, per second; of TCP, segments of 1448 bytes
   Mbit/s        data that arrived, headers not included
   CPU ns/packet time that all processors worked, for each packet that arrived
+  at 20k/s      the same at 20,000 datagrams a second
   lost %        share of the datagrams that did not arrive
-  p50 ...       time from the sender to the receiver while nothing else is sent
-  rate, CPU     packets/s and CPU ns/packet, divided by those of the kernel's bridge in the same
-                round
+  p50 ...       time from the sender to the receiver at 1,000 datagrams a second
+  rate, CPU ... packets/s, CPU ns/packet and that at 20,000 a second, divided by those of the
+                kernel's bridge in the same round
 
 Examples:
   onramp lab wire
@@ -43,7 +48,7 @@ pub(crate) struct Args {
         long,
         value_name = "PATH,...",
         value_delimiter = ',',
-        default_value = "direct,bridge,onramp"
+        default_value = "direct,bridge,onramp,onramp-xdp"
     )]
     paths: Vec<PathName>,
     /// What is sent
@@ -62,8 +67,10 @@ enum PathName {
     Direct,
     /// The kernel's bridge
     Bridge,
-    /// Onramp's bridge
+    /// Onramp's bridge by packet sockets
     Onramp,
+    /// Onramp's bridge by AF_XDP
+    OnrampXdp,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -98,8 +105,14 @@ const GOODPUT: Figure<Round> =
     Figure::new("goodput_bits_per_second", "Mbit/s", (1e6, 1), |r| Some(r.goodput_bits_per_second));
 const CPU: Figure<Round> =
     Figure::new("cpu_ns_per_packet", "CPU ns/packet", (1.0, 0), |r| r.cpu_ns_per_packet);
+const SENT: Figure<Round> =
+    Figure::new("sent_per_second", "sent/s", (1.0, 0), |r| r.sent_per_second);
+const EQUAL: Figure<Round> =
+    Figure::new("equal_load_cpu_ns_per_packet", "at 20k/s", (1.0, 0), |round| {
+        round.equal_load_cpu_ns_per_packet
+    });
 const LOST: Figure<Round> = Figure::new("lost_share", "lost %", (0.01, 2), |r| r.lost_share);
-const FIGURES: [Figure<Round>; 4] = [RATE, GOODPUT, CPU, LOST];
+const FIGURES: [Figure<Round>; 6] = [SENT, RATE, GOODPUT, CPU, EQUAL, LOST];
 
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> Result<()> {
@@ -118,6 +131,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         "traffic": plan.traffic.iter().map(|kind| kind.name()).collect::<Vec<_>>(),
         "shapers": plan.shapers.iter().map(shaper).collect::<Vec<_>>(),
         "rate_bits_per_second": RATE_BITS,
+        "equal_load_packets_per_second": EQUAL_LOAD,
         "seconds": number(plan.window.as_secs_f64()),
         "rounds": plan.rounds,
     });
@@ -130,6 +144,7 @@ impl Args {
             PathName::Direct => Path::Direct,
             PathName::Bridge => Path::Bridge,
             PathName::Onramp => Path::Onramp,
+            PathName::OnrampXdp => Path::OnrampXdp,
         };
         let traffic = |name: &TrafficName| match name {
             TrafficName::Small => Traffic::Small,
@@ -160,12 +175,16 @@ const OVERHEAD: Duration = Duration::from_millis(300);
 /// Returns how long the measurements of `plan` take.
 fn expected(plan: &Plan) -> Duration {
     let rounds = u32::try_from(plan.rounds).unwrap_or(u32::MAX);
-    let each = |traffic| {
-        let idle = if traffic == Traffic::Tcp { Duration::ZERO } else { plan.window / 2 };
-        (plan.window + idle) * 6 / 5 + OVERHEAD
+    let each = |cell: &wire::Cell| {
+        let halves = match (cell.traffic, cell.shaper) {
+            (Traffic::Tcp, _) => 0,
+            (_, Some(_)) => 1,
+            (_, None) => 2,
+        };
+        (plan.window + plan.window / 2 * halves) * 6 / 5 + OVERHEAD
     };
     let cells = plan.cells();
-    cells.iter().map(|cell| each(cell.traffic)).sum::<Duration>().saturating_mul(rounds)
+    cells.iter().map(each).sum::<Duration>().saturating_mul(rounds)
 }
 
 /// Returns the measurement of the kernel's bridge with the same settings; `None` for itself.
@@ -189,6 +208,7 @@ fn json(found: &Found, row: &Measurement) -> Value {
     let ratio = |figure: &Figure<Round>| base.and_then(|base| figure.ratio(row, base));
     insert(&mut map, "rate_to_bridge", ratio(&RATE));
     insert(&mut map, "cpu_to_bridge", ratio(&CPU));
+    insert(&mut map, "equal_load_cpu_to_bridge", ratio(&EQUAL));
     Value::Object(map)
 }
 
@@ -204,6 +224,7 @@ fn table(found: &Found) -> String {
     columns.extend(latencies(|row: &Measurement| &row.idle));
     columns.push(RATE.ratio_column("rate", |row| base(found, row)));
     columns.push(CPU.ratio_column("CPU", |row| base(found, row)));
+    columns.push(EQUAL.ratio_column("CPU at 20k/s", |row| base(found, row)));
     let mut text = common::table(&found.cells, &columns);
     for (what, why) in &found.lacking {
         // The result is ignored, because writing into a string cannot fail.

@@ -6,8 +6,8 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use libc::c_int;
 
 use super::{
-    CALL, EXIT, LINK_CREATE, LOAD_WORD, MOVE, address, call, command, halves, instruction, load,
-    word,
+    CALL, EXIT, LINK_CREATE, LOAD_IMMEDIATE, LOAD_WORD, MOVE, address, call, command, halves,
+    instruction, load, word,
 };
 
 /// Commands, types and flags of `bpf(2)`.
@@ -96,7 +96,7 @@ fn code(map: RawFd) -> [u64; 6] {
         // r2 = the queue's number, from the argument in r1.
         instruction(LOAD_WORD, 2, 1, QUEUE, 0),
         // r1 = the table. The instruction has two parts, and 1 says: the number is a descriptor.
-        instruction(0x18, 1, 1, 0, map),
+        instruction(LOAD_IMMEDIATE, 1, 1, 0, map),
         instruction(0, 0, 0, 0, 0),
         // r3 = what to return if the queue has no socket.
         instruction(MOVE, 3, 0, 0, PASS),
