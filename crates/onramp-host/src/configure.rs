@@ -49,7 +49,7 @@ impl Described {
         if let Some(peer) = peer {
             made += &format!(" peer name {} numtxqueues {}", peer.name, peer.queues);
         }
-        if device.end.is_gone() {
+        if [Some(device), peer].into_iter().flatten().any(|end| end.end.is_gone()) {
             // Nobody wants such a device, so it is made again.
             made += " gone";
         }

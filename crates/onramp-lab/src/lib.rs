@@ -10,7 +10,7 @@
 //! * [`control`]: how much reading and changing qdiscs slows down the threads that send meanwhile.
 //! * [`full`]: the cost of a send call that a full link refuses, with many ports.
 //! * [`pacing`]: how exactly packets leave a shaper, and what that costs.
-//! * [`wire`]: what it costs to lead frames from one interface to another.
+//! * [`wire`]: what it costs to forward frames between two interfaces.
 //! * [`Load`]: the work of the sending threads: a stream, or requests and responses.
 //! * [`kernel`]: the transmit path of the running kernel, compared with Onramp's.
 //! * [`measure`], [`memory`], [`pin`], [`lockstat`]: tools that the experiments share.

@@ -31,7 +31,7 @@ use crate::signals::Signals;
 /// released it. This needs CAP_NET_RAW, which root has; the interfaces should have no addresses,
 /// because the host would answer there, too. Either way frames of all protocols pass unchanged:
 /// IPv4, IPv6, ARP, VLAN. Use it for example for cake where the kernel has none. It runs until it
-/// gets SIGINT (Ctrl-C), SIGTERM or SIGHUP; then it prints what it has carried and dropped. It
+/// gets SIGINT (Ctrl-C; not if a script has started it with &), SIGTERM or SIGHUP; then it prints what it has carried and dropped. It
 /// changes no setting that outlasts it, also if it is killed.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -68,7 +68,8 @@ pub(crate) struct Args {
     /// left alone
     #[arg(long, value_name = "FILE", conflicts_with_all = ["qdisc", "egress", "ingress", "then"])]
     setup: Option<PathBuf>,
-    /// How frames come from and go to the interfaces of a bridge
+    /// How frames come from and go to the interfaces of a bridge. AF_XDP does not see VLAN tags that
+    /// an interface takes out of frames
     #[arg(long, value_name = "KIND", default_value = "packet", requires = "second")]
     device: Kind,
     /// Seed of everything random, such as losses
@@ -88,8 +89,8 @@ pub(crate) struct Args {
 enum Kind {
     /// Packet sockets, with super-frames: every interface has them
     Packet,
-    /// AF_XDP, past the kernel's network stack, without super-frames; needs CAP_BPF, too. Where an
-    /// interface cannot, it gets a packet socket
+    /// AF_XDP, past the kernel's network stack, without super-frames; needs CAP_NET_ADMIN and
+    /// CAP_BPF, too. An interface that cannot gets a packet socket
     Xdp,
 }
 
@@ -119,7 +120,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
     };
     let began = MonotonicClock.now();
     let bridge = Bridge::start(ways)?;
-    for switch in switches {
+    for switch in &switches {
         let refused = || format!("cannot shape the traffic of {}", args.first);
         switch.set(true).with_context(refused)?;
     }
@@ -144,6 +145,8 @@ pub(crate) fn run(args: Args) -> Result<()> {
     }
     drop(line);
     let broken = bridge.error();
+    // Before a TAP disappears, which takes a while, no packet is led to one any more.
+    switches.iter().try_for_each(|switch| switch.set(false))?;
     let carried = each(bridge.stop());
     let seconds = Duration::from_nanos(MonotonicClock.now().since(began)).as_secs_f64();
     let mut done = Vec::new();
@@ -185,6 +188,13 @@ fn bridged(args: &Args, second: &str, trees: &[Option<Setup>; 2], seed: u64) -> 
     let mut all = Ways::default();
     let mut side = |(from, socket): (PacketReceiver, PacketSocket)| -> Result<BridgeSide> {
         if args.device == Kind::Xdp {
+            if let Some(address) = address(socket.name())? {
+                bail!(
+                    "{} has the address {address}, and with --device xdp this host gets no packet \
+                     there any more: remove the address, or leave out --device xdp",
+                    socket.name()
+                );
+            }
             match xdp(socket.name(), seed) {
                 Ok(side) => {
                     all.devices.push("xdp");
@@ -307,16 +317,20 @@ fn usable(name: &str) -> Result<()> {
     Ok(())
 }
 
+/// Returns an address of the interface, if it has one that other hosts would use.
+fn address(name: &str) -> Result<Option<String>> {
+    let addresses = getifaddrs()?.filter(|of| of.interface_name == name);
+    Ok(addresses.filter_map(|of| of.address).find_map(|address| {
+        let v4 = address.as_sockaddr_in().map(|v4| v4.ip().to_string());
+        let v6 = address.as_sockaddr_in6().map(nix::sys::socket::SockaddrIn6::ip);
+        v4.or_else(|| v6.filter(|ip| !ip.is_unicast_link_local()).map(|ip| ip.to_string()))
+    }))
+}
+
 /// Tells of what the user may not expect: addresses, and packets that fit one interface only.
 fn remarks(devices: [&PacketSocket; 2]) -> Result<()> {
     for name in devices.map(PacketSocket::name) {
-        let addresses = getifaddrs()?.filter(|of| of.interface_name == name);
-        let address = addresses.filter_map(|of| of.address).find_map(|address| {
-            let v4 = address.as_sockaddr_in().map(|v4| v4.ip().to_string());
-            let v6 = address.as_sockaddr_in6().map(nix::sys::socket::SockaddrIn6::ip);
-            v4.or_else(|| v6.filter(|ip| !ip.is_unicast_link_local()).map(|ip| ip.to_string()))
-        });
-        if let Some(address) = address {
+        if let Some(address) = address(name)? {
             tell(&format!(
                 "note: {name} has the address {address}: the host answers there itself, and the \
                  packets that it sends are not shaped (`onramp shape {name}` shapes those)"

@@ -69,7 +69,7 @@ fn in_network(folder: &Path, mtu: u32, script: &str) -> Option<Output> {
     let mut command = Command::new("timeout");
     command.args([
         "--kill-after=1",
-        "300",
+        "200",
         "unshare",
         "--net",
         "--mount",
@@ -171,7 +171,7 @@ finish
         );
         let document = read_json(&folder.path().join("shaped.json"));
         assert_conserved(&document);
-        assert_eq!(assert_documented_keys("## `onramp.shape`, version 1", &document), 6);
+        assert_eq!(assert_documented_keys("## `onramp.shape`, version 1", &document), 7);
         let heading = "### Each direction of `onramp.wire` and `onramp.shape`";
         assert_eq!(assert_documented_keys(heading, &document["egress"]), 10);
         for way in ["egress", "ingress"] {
@@ -314,9 +314,9 @@ fn a_host_shapes_its_own_traffic() {
         "\
 {HOST}
 settings > before
-shape --egress 'netem delay 20ms' --ingress 'netem delay 15ms'
-settings > during
-cmp before during
+shape --egress 'netem delay 200ms' --ingress 'netem delay 150ms'
+grep 'what leaves and what comes in through eth0' told
+settings | cmp before -
 ping -q -c5 -i0.1 192.0.2.1 > ping
 ping -q -c2 -i0.1 -W5 2001:db8::1
 client ping -q -c2 -i0.1 -W5 192.0.2.9
@@ -334,38 +334,50 @@ cmp sent got
 finish
 cp shaped.json both.json
 ping -q -c5 -i0.1 192.0.2.1 > after
-shape --egress 'netem delay 20ms'
-ping -q -c5 -i0.1 192.0.2.1 > killed
+shape --egress 'netem delay 200ms'
+grep 'what leaves through eth0' told
+ping -q -c5 -i0.1 192.0.2.1 > egress
 ip -br link | grep -c onramp > taps
 kill -9 $shaper
 wait $shaper || true
 while ip -br link | grep onramp; do sleep 0.02; done
-settings > killed_settings
-cmp before killed_settings
+settings | cmp before -
 ping -q -c5 -i0.1 192.0.2.1 > at_last
-shape --ingress 'netem delay 15ms'
+shape --ingress 'netem delay 150ms'
+grep 'what comes in through eth0' told
 ping -q -c5 -i0.1 192.0.2.1 > ingress
+\"$ONRAMP\" shape eth0 --ingress fq 2> refused && exit 6
+\"$ONRAMP\" shape eth0 eth1 2>> refused && exit 6
+finish
+echo 'qdisc add dev eth0 root netem delay 200ms' > lines.tc
+shape --setup lines.tc
+ping -q -c5 -i0.1 192.0.2.1 > setup
 finish
 "
     );
     let Some(output) = in_network(folder.path(), 1_500, &script) else { return };
     assert_ok(folder.path(), &output);
     let path = |name: &str| folder.path().join(name);
-    let pings = ["ping", "after", "killed", "at_last", "ingress"].map(|name| least(&path(name)));
-    let [both, after, egress, at_last, ingress] = pings;
-    assert!(both >= 35.0 && egress >= 20.0 && ingress >= 15.0, "{pings:?}");
-    assert!(after < 5.0 && at_last < 5.0 && ingress < 20.0 && egress < 35.0, "{pings:?}");
+    let pings =
+        ["ping", "after", "egress", "at_last", "ingress", "setup"].map(|name| least(&path(name)));
+    let [both, after, egress, at_last, ingress, setup] = pings;
+    assert!(both >= 350.0 && egress >= 200.0 && ingress >= 150.0 && setup >= 200.0, "{pings:?}");
+    assert!(after < 100.0 && at_last < 100.0 && ingress < 200.0 && egress < 350.0, "{pings:?}");
+    let refused = fs::read_to_string(path("refused")).expect("lines");
+    let busy = "another Onramp carries what comes in through eth0 already";
+    assert_eq!(refused.matches(busy).count(), 2, "{refused}");
     assert_eq!(fs::read_to_string(path("taps")).expect("a number").trim(), "1");
     let document = read_json(&path("both.json"));
     assert_conserved(&document);
     assert_eq!(document["interfaces"], serde_json::json!(["eth0"]));
-    assert_eq!(assert_documented_keys("## `onramp.shape`, version 1", &document), 6);
+    assert_eq!(assert_documented_keys("## `onramp.shape`, version 1", &document), 7);
     for way in ["egress", "ingress"] {
         let lost = ["discarded", "refused", "missed"].map(|key| document[way][key].as_u64());
         assert_eq!(lost, [Some(0); 3], "{document}");
     }
+    assert_eq!(document["devices"], serde_json::json!(["detour"]));
     let last = read_json(&path("shaped.json"));
-    assert!(last["egress"].is_null() && last["ingress"]["sent"].as_u64() > Some(4), "{last}");
+    assert!(last["ingress"].is_null() && last["egress"]["sent"].as_u64() > Some(4), "{last}");
 }
 
 /// A host's TCP keeps the rate of the qdisc, and its super-frames are cut for it.
@@ -390,8 +402,7 @@ finish
         let rate = received(&folder.path().join("tcp.json"));
         rates.push(rate);
         // 1,448 of each 1,514 bytes are data, so 47.8 Mbit/s are possible.
-        assert!(rate < 49.0, "{rates:?}");
-        if rate > 40.0 {
+        if (40.0..49.0).contains(&rate) {
             return;
         }
     }
@@ -417,20 +428,26 @@ cat told >&2
     assert!(told.contains("the shaper broke: the interface eth0 was removed"), "{told}");
 }
 
-/// The daemon has the same bridges and detours as devices, whose qdiscs change while frames pass,
-/// and whose counters add up.
-#[test]
-fn the_daemon_has_devices_of_the_kernel() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let script = format!(
-        "\
+/// Commands that start a daemon in the network. The script of the test follows, and `end` ends it.
+const DAEMON: &str = "\
 export ONRAMP_SOCKET=$PWD/socket
 \"$ONRAMP\" daemon --log warn 2> told &
 daemon=$!
 until test -S socket; do sleep 0.02; done
-o() {{ \"$ONRAMP\" \"$@\"; }}
+o() { \"$ONRAMP\" \"$@\"; }
+end() { kill $daemon; wait $daemon; }
+";
+
+/// The daemon has bridges as devices, whose qdiscs change while frames pass, and whose counters add
+/// up.
+#[test]
+fn the_daemon_joins_interfaces() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let script = format!(
+        "\
+{DAEMON}
 o ip link add lan up type packet interface eth0 to eth1 peer name wan up
-o tc qdisc add dev wan root netem delay 20ms
+o tc qdisc add dev wan root netem delay 200ms
 client ping -q -c5 -i0.1 -W5 192.0.2.2 > delayed
 client ping -q -c2 -i0.1 -W5 2001:db8::2
 o tc qdisc replace dev wan root tbf rate 50mbit burst 64kb latency 50ms
@@ -440,60 +457,39 @@ listen sh -c 'nc -l -p 7000 > got'
 client nc -N 192.0.2.2 7000 < sent
 wait $!
 cmp sent got
-o -V > /dev/null
-o ip -s -j link show > links.json
 o tc -s -j qdisc show dev wan > qdiscs.json
 o ip link set lan down
 client ping -q -c1 -W1 192.0.2.2 && exit 6
+o ip -s -j link show > down.json
 o ip link set lan up
 client ping -q -c1 -W5 192.0.2.2
 o save > saved
-o ip link del lan
-client ping -q -c1 -W1 192.0.2.2 && exit 7
-o ip link add vm up type tap interface tap7 to eth1 peer name up7 up
-ip addr add 192.0.2.7/24 dev tap7
-ping -q -c2 -i0.1 -W5 192.0.2.2
-ip link del eth1
-until o ip link show up7 | grep NO-CARRIER; do sleep 0.1; done
-o ip link del vm
-ip link show tap7 && exit 8
-{HOST}
-o ip link add out up type detour interface eth0 peer name in up
-o tc qdisc add dev out root netem delay 20ms
-o tc qdisc add dev in root netem delay 15ms
-ping -q -c5 -i0.1 192.0.2.1 > detour
-o ip link del in
-ping -q -c5 -i0.1 192.0.2.1 > straight
-for line in 'interface nope to eth0' 'interface eth0 to eth0' 'interface eth0'; do
+o ip link set lan mtu 1400 2>> refused && exit 9
+for line in 'interface nope to eth0' 'interface eth0 to eth0' 'interface eth0' \
+    'interface e% to eth0'; do
     o ip link add x type packet $line peer name y 2>> refused && exit 9
 done
-o ip link add x numtxqueues 2 type detour interface eth0 2>> refused && exit 9
-ip link set eth0 mtu 2000
-o ip link add x type detour interface eth0 2>> refused && exit 9
-kill $daemon
-wait $daemon
+o ip link add x type packet interface eth0 to eth1 peer name y 2>> refused && exit 9
+o ip link del lan
+client ping -q -c1 -W1 192.0.2.2 && exit 7
+o ip link add x mtu 1400 type packet interface eth0 to eth1 peer name y 2>> refused && exit 9
+end
 "
     );
     let Some(output) = in_network(folder.path(), 1_500, &script) else { return };
     assert_ok(folder.path(), &output);
     let path = |name: &str| folder.path().join(name);
-    let pings = ["delayed", "plain", "detour", "straight"].map(|name| least(&path(name)));
-    assert!(pings[0] >= 20.0 && pings[1] < 20.0, "{pings:?}");
-    assert!(pings[2] >= 35.0 && pings[3] < 15.0, "{pings:?}");
-    let links = read_json(&path("links.json"));
+    let pings = ["delayed", "plain"].map(|name| least(&path(name)));
+    assert!(pings[0] >= 200.0 && pings[1] < 200.0, "{pings:?}");
+    let links = read_json(&path("down.json"));
     let count = |name: &str, way: &str, key: &str| {
         let mut all = links.as_array().expect("a list").iter();
         let link = all.find(|link| link["ifname"] == name).expect("it is there");
         link["stats64"][way][key].as_u64().expect("a number")
     };
-    // What comes in at one end leaves through the other, but for the last packets of a connection,
-    // which may be on the way.
-    for (from, to) in [("lan", "wan"), ("wan", "lan")] {
-        let (came, left) = (count(from, "rx", "bytes"), count(to, "tx", "bytes"));
-        assert!((0..10_000).contains(&came.saturating_sub(left)) && left <= came, "{links}");
-        assert_eq!(count(from, "rx", "dropped") + count(to, "tx", "dropped"), 0, "{links}");
-    }
     assert!(count("lan", "rx", "bytes") > 3_000_000, "{links}");
+    assert!(count("wan", "tx", "bytes") > 3_000_000, "{links}");
+    assert!(count("lan", "rx", "dropped") > 0, "what came in while it was down: {links}");
     let qdisc = &read_json(&path("qdiscs.json"))[0];
     assert!(qdisc["kind"] == "tbf" && qdisc["packets"].as_u64() > Some(2_000), "{qdisc}");
     let saved = fs::read_to_string(path("saved")).expect("lines");
@@ -501,14 +497,94 @@ wait $daemon
     assert!(saved.contains(line), "{saved}");
     let refused = fs::read_to_string(path("refused")).expect("lines");
     for words in [
+        "it is that of the kernel's interface",
         "No such device\npacket socket on nope: there is no such interface",
         "a bridge of an interface with itself",
         "\"to\" argument is required",
-        "such a device has one queue",
-        "give mtu 2000",
+        "without %",
+        "another Onramp carries what comes in through eth0 already",
+        "packet eth0 has an mtu of 1500, and this device of 1400",
     ] {
         assert!(refused.contains(words), "{words}: {refused}");
     }
+}
+
+/// A TAP is joined with an interface. When the interface disappears, the device has no carrier, and
+/// when it comes back, the configuration makes the device again.
+#[test]
+fn the_daemon_has_taps() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let script = format!(
+        "\
+echo 'ip link add vm up type tap interface tap7 to eth1 peer name up7 up' > devices
+{DAEMON}
+end
+\"$ONRAMP\" daemon --log warn --config devices 2> told &
+daemon=$!
+until o ip link show up7; do sleep 0.02; done
+ip addr add 192.0.2.7/24 dev tap7
+ping -q -c2 -i0.1 -W5 192.0.2.2
+o ip link add x type tap interface eth0 to eth1 peer name y 2> refused && exit 9
+ip link del eth1
+until o ip link show up7 | grep NO-CARRIER; do sleep 0.1; done
+ip link add eth1 type veth peer name e0 netns s
+ip link set eth1 up
+ip -n s link set e0 up
+ip -n s addr add 192.0.2.2/24 dev e0
+kill -HUP $daemon
+until o ip link show up7 | grep -v NO-CARRIER | grep LOWER_UP; do sleep 0.1; done
+ip addr replace 192.0.2.7/24 dev tap7
+ping -q -c2 -i0.1 -W5 192.0.2.2
+o ip link del vm
+ip link show tap7 && exit 8
+end
+"
+    );
+    let Some(output) = in_network(folder.path(), 1_500, &script) else { return };
+    assert_ok(folder.path(), &output);
+    let refused = fs::read_to_string(folder.path().join("refused")).expect("lines");
+    assert!(refused.contains("an interface of this name that is no free TAP"), "{refused}");
+}
+
+/// The daemon leads a host's own packets aside while the device is up, also jumbo frames.
+#[test]
+fn the_daemon_has_detours() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let script = format!(
+        "\
+{DAEMON}
+{HOST}
+o ip link add out type detour interface eth0 peer name in
+ping -q -c5 -i0.1 192.0.2.1 > down
+o ip link set out up
+o ip link set in up
+o tc qdisc add dev out root netem delay 200ms
+o tc qdisc add dev in root netem delay 150ms
+ping -q -c5 -i0.1 192.0.2.1 > up
+ping -q -c1 -s 8000 -M do 192.0.2.1
+o save > saved
+o ip link set out down
+ping -q -c5 -i0.1 192.0.2.1 > ingress
+o ip link del in
+ping -q -c5 -i0.1 192.0.2.1 > gone
+o ip link add x numtxqueues 2 type detour interface eth0 2> refused && exit 9
+end
+\"$ONRAMP\" daemon --log warn --config saved 2> told &
+daemon=$!
+until o tc qdisc show dev in | grep 150ms; do sleep 0.02; done
+ping -q -c5 -i0.1 192.0.2.1 > again
+end
+"
+    );
+    let Some(output) = in_network(folder.path(), 9_000, &script) else { return };
+    assert_ok(folder.path(), &output);
+    let path = |name: &str| folder.path().join(name);
+    let pings = ["down", "up", "ingress", "gone", "again"].map(|name| least(&path(name)));
+    let [down, up, ingress, gone, again] = pings;
+    assert!(down < 100.0 && gone < 100.0 && (150.0..200.0).contains(&ingress), "{pings:?}");
+    assert!(up >= 350.0 && again >= 350.0, "{pings:?}");
+    let refused = fs::read_to_string(path("refused")).expect("lines");
+    assert!(refused.contains("such a device has one queue"), "{refused}");
 }
 
 #[test]

@@ -38,7 +38,7 @@ pub(crate) fn receive_queues(name: &str) -> io::Result<u32> {
     let mut request = request(name)?;
     request.ifr_ifru.ifru_data = (&raw mut channels).cast();
     match ioctl(&any_socket(libc::AF_INET)?, libc::SIOCETHTOOL, (&raw mut request).cast()) {
-        Ok(()) => Ok(channels.receiving.saturating_add(channels.combined).max(1)),
+        Ok(()) => Ok(channels.receive_queues()),
         Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => Ok(1),
         Err(error) => Err(error),
     }
@@ -48,6 +48,14 @@ pub(crate) fn receive_queues(name: &str) -> io::Result<u32> {
 /// `include/uapi/linux/ethtool.h`; not in the crate `libc`).
 #[cfg(feature = "xdp")]
 const GET_CHANNELS: u32 = 0x3c;
+
+#[cfg(feature = "xdp")]
+impl Channels {
+    /// A queue that both receives and sends counts as combined, as most network cards have them.
+    fn receive_queues(&self) -> u32 {
+        self.receiving.saturating_add(self.combined).max(1)
+    }
+}
 
 #[cfg(feature = "xdp")]
 #[derive(Default)]
@@ -177,4 +185,17 @@ pub(super) fn ioctl(fd: &impl AsFd, number: libc::Ioctl, argument: *mut c_void) 
     // SAFETY: each caller passes a pointer to a live value of the type that its request takes.
     let result = unsafe { libc::ioctl(fd.as_fd().as_raw_fd(), number, argument) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+#[cfg(all(test, feature = "xdp"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn queues_that_receive_are_counted() {
+        let queues = |receiving, combined| {
+            Channels { receiving, combined, ..Channels::default() }.receive_queues()
+        };
+        assert_eq!((queues(0, 8), queues(3, 0), queues(1, 4), queues(0, 0)), (8, 3, 5, 1));
+    }
 }

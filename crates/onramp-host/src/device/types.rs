@@ -26,7 +26,7 @@ const CLIENTS: u32 = 1_024;
 const IDLE_MAX: u32 = 86_400;
 const IDLE: u32 = 60;
 
-/// What the types have in common that carry frames of the kernel's interfaces.
+/// Common properties of the types that carry frames of the kernel's interfaces.
 const FRAMES: Type = Type {
     name: "",
     help: "",
@@ -147,7 +147,7 @@ pub(crate) const TYPES: &[Type] = &[
     },
     Type {
         name: "packet",
-        help: "one end of a bridge between two network interfaces of the kernel, by packet sockets",
+        help: "one end of a bridge between two network interfaces of the kernel",
         options: &[
             Opt {
                 key: "interface",
@@ -159,7 +159,7 @@ pub(crate) const TYPES: &[Type] = &[
                 key: "to",
                 what: Operand::Interface,
                 needed: true,
-                help: "that of the other end; what comes in at one leaves through the other",
+                help: "the interface of the other end",
             },
             OTHER_END,
         ],
@@ -169,7 +169,7 @@ pub(crate) const TYPES: &[Type] = &[
     },
     Type {
         name: "tap",
-        help: "one end of a bridge between a TAP, which is made, and an interface of the kernel",
+        help: "one end of a bridge between a TAP, which it makes, and a network interface",
         options: &[
             Opt {
                 key: "interface",
@@ -191,7 +191,7 @@ pub(crate) const TYPES: &[Type] = &[
     },
     Type {
         name: "detour",
-        help: "what the machine itself sends through a network interface of its kernel",
+        help: "the packets that this machine itself sends through a network interface",
         options: &[
             Opt {
                 key: "interface",
@@ -203,7 +203,7 @@ pub(crate) const TYPES: &[Type] = &[
                 key: "peer",
                 what: Operand::Peer,
                 needed: false,
-                help: "a second device, for what comes in through the interface",
+                help: "a second device, for packets that come in through the interface",
             },
         ],
         make: detour,

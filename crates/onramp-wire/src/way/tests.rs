@@ -147,8 +147,8 @@ fn frames_that_cannot_leave_wait_in_the_qdisc() {
 #[test]
 fn several_receivers_have_one_tree() {
     let tree = Tree::new(&"pfifo limit 1000".parse().expect("a qdisc"), 1_000);
-    let way = Way::new(Few::new(10), tree, Box::new(Null::default()));
-    let mut way = way.and_from(Few::new(2 * BATCH));
+    let way = Way::new(Few::new(2 * BATCH), tree, Box::new(Null::default()));
+    let mut way = way.and_from(Few::new(10));
     let mut more = Vec::new();
     for _ in 0..3 {
         more.push(way.run().expect("nothing fails"));
