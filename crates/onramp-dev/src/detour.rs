@@ -4,21 +4,25 @@
 //! Each direction has a TAP of its own, which the kernel names `onramp0` and so on. A program in
 //! the kernel stands at the interface and leads its packets to the TAP, where the receiver reads
 //! them. Frames that the device gets go on as if nothing had happened: out through the interface,
-//! or in through it to the host. The program knows these frames, those that leave by the socket that
-//! sends them, and those that come in by a mark, and does not lead them round again.
+//! or in through it to the host. The program knows these frames, those that leave by the socket
+//! that sends them, and those that come in by a mark, and does not lead them round again.
 //!
 //! Addresses, routes and the other settings of the interface stay as they are. Without a
 //! [`Switch`] that is on, and when the [`Detour`] is dropped or the process ends, also after
 //! `kill -9`, the kernel takes the program away from the interface, and packets take the straight
 //! way. Frames that are on the detour at that moment are lost.
 //!
-//! | fact | consequence |
-//! |---|---|
-//! | `tcpdump` looks in front of the ingress hook | it shows a packet that comes in twice |
-//! | a packet loses its mark, priority and time stamp on the way | filters and qdiscs behind the detour, and PTP, cannot use them |
-//! | the TAP has room for 4,096 frames | if the program reads too late, the kernel drops further frames, which [`Receive::missed`] counts |
-//! | the kernel leaves a program at an interface that is moved to another network namespace | packets go to the interface there that has the TAP's number, until the program notices, within a second |
-//! | packets that have left one detour would enter a second one, and then the first one again; and a bridge would carry what comes in twice | one direction of an interface has one detour, or one bridge, at a time |
+//! * `tcpdump` looks in front of the ingress hook, so it shows a packet that comes in twice.
+//! * A packet loses its mark, priority and time stamp on the way. Filters and qdiscs behind the
+//!   detour cannot use them, nor can PTP.
+//! * The TAP has room for 4,096 frames. If the program reads too late, the kernel drops further
+//!   frames, which [`Receive::missed`] counts.
+//! * The kernel leaves the program at an interface that is moved to another network namespace.
+//!   Until the receiver is called and notices, packets go to the interface there that has the TAP's
+//!   number.
+//! * A direction of an interface has one detour, or one bridge, at a time: packets that have left
+//!   one detour would enter a second one and then the first one again, and a bridge would carry what
+//!   comes in twice.
 //!
 //! Source: Linux `Documentation/bpf`, `include/uapi/linux/bpf.h` (`BPF_TCX_EGRESS`, Linux 6.6).
 
@@ -46,7 +50,8 @@ const TAP_MTU_MAX: u32 = 65_521;
 /// ends when the value is dropped.
 ///
 /// If the interface or the TAP is removed or moved to another network namespace, or the TAP is set
-/// down, the next call that finds no frame returns an error. The descriptor ([`AsFd`]) does not tell of that.
+/// down, the next call that finds no frame returns an error. The descriptor ([`AsFd`]) does not
+/// tell of that.
 #[derive(Debug)]
 pub struct Detour {
     /// Fields are dropped in this order: packets take the straight way again before the TAP
@@ -157,10 +162,9 @@ impl Detour {
     ///
     /// The text of the error says what is wrong: there is no such interface (`NotFound`), it is not
     /// an Ethernet (`InvalidInput`), its direction has a detour already, or a bridge carries what
-    /// comes in (`ResourceBusy`), the kernel
-    /// is older than Linux 6.6 or has no BPF (`Unsupported`), or the program may not do this
-    /// (`PermissionDenied`): that needs `CAP_NET_ADMIN`, `CAP_NET_RAW` and `CAP_BPF`. Root has them,
-    /// but not in a user namespace.
+    /// comes in (`ResourceBusy`), the kernel is older than Linux 6.6 or has no BPF (`Unsupported`),
+    /// or the program may not do this (`PermissionDenied`): that needs `CAP_NET_ADMIN`,
+    /// `CAP_NET_RAW` and `CAP_BPF`. Root has them, but not in a user namespace.
     pub fn lay(name: &str, side: Side, seed: u64) -> io::Result<(Self, Box<dyn Device>)> {
         Self::prepare(name, side, seed).map_err(|error| match error.kind() {
             io::ErrorKind::PermissionDenied => {

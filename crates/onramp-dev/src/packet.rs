@@ -225,7 +225,8 @@ impl PacketSocket {
     /// # Errors
     ///
     /// As for [`open`](Self::open) and [`receiver`](Self::receiver), and `ResourceBusy` if the
-    /// interface is a side of a bridge already, or has a [`Detour`](crate::Detour) of what comes in.
+    /// interface is a side of a bridge already, or has a [`Detour`](crate::Detour) of what comes
+    /// in.
     pub fn open_side(name: &str, seed: u64) -> io::Result<(PacketReceiver, Self)> {
         let options = PacketOptions { promiscuous: true, seed, ..PacketOptions::default() };
         let mut socket = Self::open(name, options)?;

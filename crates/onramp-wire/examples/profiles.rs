@@ -1,7 +1,7 @@
 //! Measures every profile of `onramp wire` with real programs and sockets: the round-trip time with
-//! `ping`, the rate and the loss of each direction with UDP datagrams. Prints each figure beside the
-//! one of the profile's table, and fails if one is further away than 3 %, or, for a loss, than four
-//! standard deviations.
+//! `ping`, the rate and the loss of each direction with UDP datagrams. Prints each figure beside
+//! the one of the profile's table, and fails if one is further away than 3 %, or, for a loss, than
+//! four standard deviations.
 //! Takes some minutes: `cargo run --release -p onramp-wire --example profiles [NAME...]`.
 
 use std::io::ErrorKind;

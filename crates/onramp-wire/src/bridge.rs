@@ -32,8 +32,8 @@ enum Command {
     Count(Sender<Vec<Direction>>),
 }
 
-/// A thread that carries frames between interfaces in one or more directions, until it is [stopped](Self::stop) or
-/// dropped.
+/// A thread that carries frames between interfaces in one or more directions, until it is
+/// [stopped](Self::stop) or dropped.
 ///
 /// While no frame waits and no qdisc has one to release, the thread sleeps, and looks once a second
 /// whether its interfaces are still there.
@@ -72,8 +72,8 @@ impl Bridge {
         Ok(Self { thread: Some(thread), directions, commands: Some(commands), wake, error })
     }
 
-    /// Makes these changes of the direction `way`, all at the same instant, between two frames. Returns when they are made. [`Change`] says what
-    /// becomes of the frames that wait.
+    /// Makes these changes of the direction `way`, all at the same instant, between two frames.
+    /// Returns when they are made. [`Change`] says what becomes of the frames that wait.
     ///
     /// # Errors
     ///

@@ -31,8 +31,8 @@ use crate::signals::Signals;
 /// released it. This needs CAP_NET_RAW, which root has; the interfaces should have no addresses,
 /// because the host would answer there, too. Either way frames of all protocols pass unchanged:
 /// IPv4, IPv6, ARP, VLAN. Use it for example for cake where the kernel has none. It runs until it
-/// gets SIGINT (Ctrl-C; not if a script has started it with &), SIGTERM or SIGHUP; then it prints what it has carried and dropped. It
-/// changes no setting that outlasts it, also if it is killed.
+/// gets SIGINT (Ctrl-C; not if a script has started it with &), SIGTERM or SIGHUP; then it prints
+/// what it has carried and dropped. It changes no setting that outlasts it, also if it is killed.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -64,12 +64,12 @@ pub(crate) struct Args {
     #[arg(long, value_name = "QDISC")]
     then: Vec<String>,
     /// A file with lines of tc: those for the device IF are about frames that leave through IF,
-    /// those for IF2 about frames that leave through IF2. With one interface, frames that arrive are
-    /// left alone
+    /// those for IF2 about frames that leave through IF2. With one interface, frames that arrive
+    /// are left alone
     #[arg(long, value_name = "FILE", conflicts_with_all = ["qdisc", "egress", "ingress", "then"])]
     setup: Option<PathBuf>,
-    /// How frames come from and go to the interfaces of a bridge. AF_XDP does not see VLAN tags that
-    /// an interface takes out of frames
+    /// How frames come from and go to the interfaces of a bridge. AF_XDP does not see VLAN tags
+    /// that an interface takes out of frames
     #[arg(long, value_name = "KIND", default_value = "packet", requires = "second")]
     device: Kind,
     /// Seed of everything random, such as losses

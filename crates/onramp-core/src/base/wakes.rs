@@ -39,8 +39,8 @@ impl Wakes {
         self.asked
     }
 
-    /// Notes that a thread serves, at `present`, what was due at `due`. Returns by how much it comes
-    /// after the time for which it was asked, nanoseconds.
+    /// Notes that a thread serves, at `present`, what was due at `due`. Returns by how much it
+    /// comes after the time for which it was asked, nanoseconds.
     #[inline]
     pub fn serve(&mut self, due: Instant, present: Instant) -> u64 {
         // The thread may come for what nobody has asked it for.

@@ -1,5 +1,5 @@
-//! Devices that carry frames of the kernel's interfaces: bridges between two of them, and detours of
-//! what the machine itself sends and receives.
+//! Devices that carry frames of the kernel's interfaces: bridges between two of them, and detours
+//! of what the machine itself sends and receives.
 
 use std::io;
 use std::sync::Arc;

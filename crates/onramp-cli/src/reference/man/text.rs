@@ -17,9 +17,8 @@ pub(super) const TC: &[&str] = &[
 pub(super) const IP: &[&str] = &[
     "Makes and shows the devices of onramp-daemon(8) as ip link of iproute2 does with those of the \
      kernel. A link or a copy of the program that is called ip is the same as onramp ip.",
-    "Devices are in user space: no other program sees them, and those of the types dummy, loopback, \
-     veth and udp need no root. A device takes \
-     packets when it is up.",
+    "Devices are in user space: no other program sees them, and those of the types dummy, \
+     loopback, veth and udp need no root. A device takes packets when it is up.",
 ];
 
 pub(super) const REMOTE: &[Section] = &[
