@@ -21,8 +21,8 @@
 //!   Until the receiver is called and notices, packets go to the interface there that has the TAP's
 //!   number.
 //! * A direction of an interface has one detour, or one bridge, at a time: packets that have left
-//!   one detour would enter a second one and then the first one again, and a bridge would carry what
-//!   comes in twice.
+//!   one detour would enter a second one and then the first one again, and a bridge would carry
+//!   what comes in twice.
 //!
 //! Source: Linux `Documentation/bpf`, `include/uapi/linux/bpf.h` (`BPF_TCX_EGRESS`, Linux 6.6).
 

@@ -1,7 +1,7 @@
 //! Measures every profile of `onramp wire` with real programs and sockets: the round-trip time with
 //! `ping`, the rate and the loss of each direction with UDP datagrams. Prints each figure beside
-//! the one of the profile's table, and fails if one is further away than 3 %, or, for a loss, than
-//! four standard deviations.
+//! the one of the profile's table, and fails if one is further away than 3 % (a ping: or 0.3 ms; a
+//! loss: four standard deviations).
 //! Takes some minutes: `cargo run --release -p onramp-wire --example profiles [NAME...]`.
 
 use std::io::ErrorKind;
@@ -21,7 +21,7 @@ const MTU: u32 = 1_500;
 /// Number of bytes that headers add to a datagram: Ethernet, IPv4, UDP.
 const HEADERS: usize = 42;
 /// Number of profiles that are measured at a time.
-const AT_ONCE: usize = 2;
+const AT_ONCE: usize = 8;
 /// Time for which a rate is measured, after the first seconds.
 const RATE_TIME: Duration = Duration::from_secs(5);
 /// Number of datagrams from which a loss is computed, and the longest time that they may take.
@@ -88,7 +88,9 @@ fn measure(profile: &'static Profile) -> Result<(String, usize), Error> {
     let table = f64::from(profile.delay_ms.0 + profile.delay_ms.1);
     // With a jitter, the mean of twenty round trips varies by itself.
     let jitter = f64::from(profile.jitter_ms) * 2.0_f64.sqrt() / 20.0_f64.sqrt() * 2.5;
-    tell("ping", ping(&wire, table)?, table, 0.03 * table + jitter, "ms");
+    // The programs and the wire themselves take some time, too.
+    let allowed = (0.03 * table).max(0.3) + jitter;
+    tell("ping", ping(&wire, table)?, table, allowed, "ms");
     let (client, server) = (wire.client(), wire.server());
     for (what, kbit, [from, to], address) in
         [("up", rate_up, [client, server], SERVER), ("down", rate_down, [server, client], CLIENT)]

@@ -44,9 +44,9 @@ pub(crate) struct Args {
     /// longer lateness
     #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(..=1000))]
     catch_up: Option<u64>,
-    /// Slack of the devices, microseconds, 0 to 1000000 [default: 0]. Packets that a qdisc has held
-    /// back leave up to this time later, so that one wake-up serves several of them; rates stay
-    /// exact
+    /// Slack of the devices, microseconds, 0 to 1000000. Packets that a qdisc has held back leave
+    /// up to this time later, so that one wake-up serves several of them; rates stay exact
+    /// [default: a wake-up for each packet, but at most one in 90 microseconds]
     #[arg(long, value_name = "US", value_parser = clap::value_parser!(u64).range(..=1_000_000))]
     slack: Option<u64>,
     /// Level of the log: error, warn, info, debug or trace; or levels for parts of the program, as

@@ -123,9 +123,10 @@ pub struct PortSnapshot {
     /// powers of two.
     pub sojourn_ns: [u64; BUCKETS],
     /// Histogram of the nanoseconds from the instant at which the qdisc could release a packet that
-    /// it had held back (plus the port's [slack](crate::PortOptions::slack_ns)), to the owner that
-    /// came for it, by powers of two; an owner that came before counts as 0. How late an owner
-    /// comes for packets that were pushed into an idle port is in `staging_ns`.
+    /// it had held back (or from the later time for which the port had asked: see
+    /// [`Wakes`](crate::Wakes)), to the owner that came for it, by powers of two; an owner that
+    /// came before counts as 0. How late an owner comes for packets that were pushed into an idle
+    /// port is in `staging_ns`.
     pub late_ns: [u64; BUCKETS],
     /// Nanoseconds in all by which owners came later than the port can catch up on. Shapers lose
     /// the rate of this time.

@@ -1,7 +1,7 @@
 //! Random sequences of operations on a port: no packet is lost, invented or left behind.
 
 use onramp_core::Spec;
-use onramp_core::{CATCH_UP_NS, Instant, Mode, PortOptions, Rate, SharedRate};
+use onramp_core::{CATCH_UP_NS, Instant, Mode, PortOptions, REST_NS, Rate, SharedRate};
 use onramp_queue::{DropReason, PacketList};
 use proptest::prelude::*;
 
@@ -148,13 +148,15 @@ fn slack() -> impl Strategy<Value = u64> {
     prop_oneof![Just(0), Just(1_000_000), 1_u64..300_000]
 }
 
+/// How often, at most, the port asks for its runner.
+fn rest() -> impl Strategy<Value = u64> {
+    prop_oneof![Just(0), Just(REST_NS), 1_u64..2_000_000]
+}
+
 /// The options that the port of a random run gets, apart from its share.
 fn options() -> impl Strategy<Value = PortOptions> {
-    (mode(), catch_up(), slack()).prop_map(|(mode, catch_up_ns, slack_ns)| PortOptions {
-        mode,
-        catch_up_ns,
-        slack_ns,
-        ..PortOptions::default()
+    (mode(), catch_up(), slack(), rest()).prop_map(|(mode, catch_up_ns, slack_ns, rest_ns)| {
+        PortOptions { mode, catch_up_ns, slack_ns, rest_ns, ..PortOptions::default() }
     })
 }
 

@@ -20,6 +20,11 @@ fn options(mode: Mode, slack_ns: u64) -> PortOptions {
     PortOptions { mode, slack_ns, ..PortOptions::default() }
 }
 
+/// The options of a port that asks for its runner at most once in this time.
+fn resting(mode: Mode, rest_ns: u64) -> PortOptions {
+    PortOptions { mode, rest_ns, ..PortOptions::default() }
+}
+
 /// Pushes a packet of 1,000 bytes at the present time. Four flows take turns.
 fn push(world: &mut World) {
     let cookie = world.pushed;
@@ -92,6 +97,12 @@ fn one_visit_serves_the_packets_of_a_slack() {
             let most = if ms == 1 { visits } else { visits / 2 };
             assert!(fewer <= most, "{tree:?} {ms} ms: {fewer} visits, {visits} without slack");
         }
+        for ms in [1, 5, 20] {
+            let (rests, fewer) = drive(tree, resting(Mode::Dedicated, ms * MS), &arrivals);
+            compare(&prompt, &rests, ms * MS, &format!("{tree:?} rest {ms} ms"));
+            let most = if ms == 20 { visits / 2 } else { visits };
+            assert!(fewer <= most, "{tree:?} {ms} ms: {fewer} visits, {visits} without rest");
+        }
     }
 }
 
@@ -122,6 +133,11 @@ fn a_visit_within_the_slack_sends_what_is_due() {
             for slack_ns in [MS / 10, MS, 10 * MS] {
                 let (slack, fewer) = drive(tree, options(mode, slack_ns), &arrivals);
                 compare(&prompt, &slack, slack_ns, &format!("{tree:?} {mode:?} {slack_ns} ns"));
+                assert!(fewer <= visits, "{tree:?} {mode:?}: {fewer} visits, {visits} without");
+            }
+            for rest_ns in [MS / 10, 3 * MS, 10 * MS] {
+                let (rests, fewer) = drive(tree, resting(mode, rest_ns), &arrivals);
+                compare(&prompt, &rests, rest_ns, &format!("{tree:?} {mode:?} rest {rest_ns} ns"));
                 assert!(fewer <= visits, "{tree:?} {mode:?}: {fewer} visits, {visits} without");
             }
         }

@@ -157,3 +157,82 @@ impl Mover {
         self.lost = lost;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::os::fd::BorrowedFd;
+
+    use onramp_dev::Null;
+
+    use super::*;
+
+    /// A receiver to which some frames come, batch by batch. Then its interface is gone. It has
+    /// discarded three frames, and the kernel has dropped two.
+    #[derive(Debug)]
+    struct Short(usize, File);
+
+    impl AsFd for Short {
+        fn as_fd(&self) -> BorrowedFd<'_> {
+            self.1.as_fd()
+        }
+    }
+
+    impl Receive for Short {
+        fn receive(
+            &mut self,
+            most: usize,
+            make: &mut dyn FnMut(usize) -> Option<Packet>,
+            into: &mut PacketList,
+        ) -> io::Result<usize> {
+            if self.0 == 0 {
+                return Err(io::ErrorKind::NotFound.into());
+            }
+            let count = self.0.min(most);
+            self.0 -= count;
+            for _ in 0..count {
+                let mut packet = make(100).expect("memory");
+                packet.len = 100;
+                into.push_back(packet);
+            }
+            Ok(count)
+        }
+
+        fn discarded(&self) -> u64 {
+            3
+        }
+
+        fn missed(&self) -> u64 {
+            2
+        }
+    }
+
+    /// Lets a feeder send 1,000 frames to its end, and returns what the device has received.
+    fn fed(up: bool) -> super::super::Carried {
+        let link = Link::devices([Box::new(Null::new(1_514)) as Box<_>]).qdisc("pfifo");
+        let link = link.build().expect("a link");
+        let at = Arc::<LinkEnd>::default();
+        at.set_up(up);
+        let from = Short(1_000, File::open("/dev/null").expect("every Linux has it"));
+        let frames = Frames { from: Box::new(from), at: at.clone() };
+        let feeder = Feeder::start(frames, &link).expect("a thread");
+        while !at.is_gone() {
+            std::thread::yield_now();
+        }
+        drop(feeder);
+        let sent = if up { 1_000 } else { 0 };
+        assert!(link.flush(Duration::from_secs(20)), "all leaves");
+        assert_eq!(link.stats().sent, sent);
+        at.received()
+    }
+
+    /// Every frame is counted: those that were sent, those that came in while the device was down,
+    /// and those that were lost before.
+    #[test]
+    fn every_frame_is_counted() {
+        let carried = fed(true);
+        assert_eq!((carried.packets, carried.bytes, carried.dropped), (1_000, 100_000, 5));
+        let carried = fed(false);
+        assert_eq!((carried.packets, carried.bytes, carried.dropped), (0, 0, 1_005));
+    }
+}
