@@ -6,6 +6,7 @@ mod link_end;
 mod relay;
 mod socket;
 mod types;
+mod worker;
 
 use std::fmt;
 use std::net::SocketAddr;

@@ -279,7 +279,7 @@ mod tests {
     fn a_fifth_more_than_the_rate_is_offered() {
         let cell = Cell { path: Path::Onramp, traffic: Traffic::Large, shaper: Some(Shaper::Tbf) };
         assert_eq!(Traffic::Large.frame(), 1_514);
-        assert_eq!(cell.offered(), Some(9_906));
+        assert_eq!(cell.offered(), Some(9_907));
         assert_eq!(Cell { shaper: None, ..cell }.offered(), None);
     }
 }

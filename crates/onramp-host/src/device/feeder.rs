@@ -4,15 +4,15 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
 use onramp::{Flow, Link, Packet, PacketList, Sender, TrySendError};
 use onramp_core::{Clock as _, Instant};
 use onramp_dev::{MonotonicClock, Receive};
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::link_end::{LinkEnd, Source};
+use super::worker::{self, Worker};
 
 /// The most frames that are received before they are sent.
 const BATCH: usize = 64;
@@ -34,22 +34,13 @@ pub(crate) struct Frames {
 /// A thread that sends frames through a device. Dropping the value ends the thread.
 #[derive(Debug)]
 pub(crate) struct Feeder {
-    end: Arc<AtomicBool>,
-    /// Wakes the thread so that it looks at `end`.
-    wake: Arc<OwnedFd>,
-    thread: Option<JoinHandle<()>>,
-    /// How often the process had forked when the feeder began. If the process has forked since,
-    /// this is the copy of a feeder in a forked child, which has no thread.
-    forks: u32,
+    _worker: Worker,
 }
 
 impl Feeder {
     /// Starts a thread that sends the frames through `link`, which has one queue.
     pub(crate) fn start(frames: Frames, link: &Link) -> io::Result<Self> {
-        let end = Arc::<AtomicBool>::default();
-        let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let sender = link.sender();
-        let (ends, wakes, forks) = (end.clone(), wake.clone(), onramp_dev::watch_forks());
         let mover = Mover {
             flow: sender.flow(None),
             sender,
@@ -58,29 +49,10 @@ impl Feeder {
             lost: 0,
             looked: MonotonicClock.now(),
         };
-        let thread = Builder::new()
-            .name("onramp-feeder".to_owned())
-            .spawn(move || mover.run(&ends, &wakes))?;
-        Ok(Self { end, wake, thread: Some(thread), forks })
-    }
-}
-
-impl Drop for Feeder {
-    fn drop(&mut self) {
-        if onramp_dev::forks() != self.forks {
-            // The parent has the thread, and shares `wake`. A copy must not wake the thread, and
-            // cannot join it.
-            std::mem::forget(self.thread.take());
-            return;
-        }
-        self.end.store(true, Ordering::Relaxed); // Relaxed: the write to `wake` orders it.
-        // The write can fail only if the thread is to wake already.
-        let _ = rustix::io::write(&*self.wake, &1_u64.to_ne_bytes());
-        if let Some(thread) = self.thread.take() {
-            // An error of `join` means that the thread panicked; the panic hook has already printed
-            // the panic.
-            let _ = thread.join();
-        }
+        let wake = worker::wake()?;
+        let wakes = wake.clone();
+        let worker = Worker::start("onramp-feeder", wake, move |end| mover.run(end, &wakes))?;
+        Ok(Self { _worker: worker })
     }
 }
 

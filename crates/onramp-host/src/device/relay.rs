@@ -12,17 +12,13 @@ mod thread;
 
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
-
-use rustix::event::{EventfdFlags, eventfd};
 
 use self::counts::Counts;
 use self::thread::Mover;
 use super::link_end::LinkEnd;
 use super::socket::Upstream;
+use super::worker::{self, Worker};
 use super::{Refusal, refusal};
 use onramp::Link;
 
@@ -81,16 +77,10 @@ impl Listener {
 /// A thread that relays between clients and a server. Dropping the relay ends the thread.
 #[derive(Debug)]
 pub(crate) struct Relay {
-    end: Arc<AtomicBool>,
-    /// Wakes the thread so that it looks at `end`.
-    wake: Arc<OwnedFd>,
+    _worker: Worker,
     address: Option<SocketAddr>,
     clients_max: u32,
     counts: Arc<Counts>,
-    thread: Option<JoinHandle<()>>,
-    /// How often the process had forked when the relay began. If the process has forked since, this
-    /// is the copy of a relay in a forked child, which has no thread.
-    forks: u32,
 }
 
 impl Relay {
@@ -98,16 +88,12 @@ impl Relay {
     /// answers back: through the link `back`, or directly if there is none. The datagrams of each
     /// client are a flow of either link. The senders of both links have [`CREDITS`].
     pub(crate) fn start(listener: Listener, link: &Link, back: Option<&Link>) -> io::Result<Self> {
-        let (end, counts) = (Arc::<AtomicBool>::default(), Arc::<Counts>::default());
-        let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+        let (wake, counts) = (worker::wake()?, Arc::<Counts>::default());
         let address = listener.socket.local_addr().ok();
         let clients_max = listener.limits.clients;
         let mover = Mover::new(listener, link, back, counts.clone(), wake.clone())?;
-        let (theirs, forks) = (end.clone(), onramp_dev::watch_forks());
-        let thread = std::thread::Builder::new()
-            .name("onramp-relay".to_owned())
-            .spawn(move || mover.run(&theirs))?;
-        Ok(Self { end, wake, address, clients_max, counts, thread: Some(thread), forks })
+        let worker = Worker::start("onramp-relay", wake, move |end| mover.run(end))?;
+        Ok(Self { _worker: worker, address, clients_max, counts })
     }
 
     /// Returns the address at which the relay listens.
@@ -118,25 +104,6 @@ impl Relay {
     /// Returns what the relay has done so far.
     pub(crate) fn view(&self) -> RelayView {
         self.counts.view(self.clients_max)
-    }
-}
-
-impl Drop for Relay {
-    fn drop(&mut self) {
-        if onramp_dev::forks() != self.forks {
-            // The parent has the thread, and shares `wake`. A copy must not wake the thread, and
-            // cannot join it.
-            std::mem::forget(self.thread.take());
-            return;
-        }
-        self.end.store(true, Ordering::Relaxed); // Relaxed: the write to `wake` orders it.
-        // The write can fail only if the thread is to wake already.
-        let _ = rustix::io::write(&*self.wake, &1_u64.to_ne_bytes());
-        if let Some(thread) = self.thread.take() {
-            // An error of `join` means that the thread panicked; the panic hook has already printed
-            // the panic.
-            let _ = thread.join();
-        }
     }
 }
 

@@ -14,6 +14,7 @@ use serde_json::{Map, Value, json};
 use super::common::percentiles;
 use super::common::{self, Column, Common, Figure, Run, insert, insert_all, latencies, once};
 use super::kernel::prepare_namespaces;
+use crate::error::usage;
 use crate::report::json::number;
 
 /// Compare the bridge of `onramp shape` with the kernel's bridge: rates, CPU, loss, latency
@@ -118,6 +119,9 @@ const FIGURES: [Figure<Round>; 6] = [SENT, RATE, GOODPUT, CPU, EQUAL, LOST];
 pub(crate) fn run(args: &Args) -> Result<()> {
     prepare_namespaces();
     let plan = args.plan();
+    if plan.cells().is_empty() {
+        return Err(usage("nothing would be measured: the path `direct` has no shaper"));
+    }
     let steps = plan.cells().len() * plan.rounds;
     let mut run = Run::expecting(&args.common.reports, steps, expected(&plan))?;
     let found = run.measure(|steps| wire::run(&plan, steps))??;

@@ -13,7 +13,7 @@ use std::os::fd::{AsRawFd as _, OwnedFd};
 use super::super::fork::{forks, watch_forks};
 use super::{
     CALL, EXIT, LINK_CREATE, LOAD_IMMEDIATE, LOAD_WORD, MOVE, MOVE_REGISTER, MOVE_WORD, STORE_WORD,
-    call, command, halves, instruction, load, word,
+    call, command, instruction, load, word,
 };
 
 const PROG_TYPE_SCHED_CLS: u32 = 3;
@@ -91,12 +91,14 @@ impl Hook {
         let mut code = vec![instruction(MOVE_REGISTER, 6, 1, 0, 0)];
         match known {
             Known::Socket(cookie) => {
-                let [low, high] = halves(cookie).into();
+                let [a, b, c, d, e, f, g, h] = cookie.to_le_bytes();
+                let (low, high) =
+                    (i32::from_le_bytes([a, b, c, d]), i32::from_le_bytes([e, f, g, h]));
                 code.extend([
                     instruction(CALL, 0, 0, 0, SOCKET_COOKIE),
                     // r1 = the cookie. The instruction has two parts.
-                    instruction(LOAD_IMMEDIATE, 1, 0, 0, low.cast_signed()),
-                    instruction(0, 0, 0, 0, high.cast_signed()),
+                    instruction(LOAD_IMMEDIATE, 1, 0, 0, low),
+                    instruction(0, 0, 0, 0, high),
                     instruction(JUMP_IF_OTHER, 0, 1, 2, 0),
                 ]);
             }
