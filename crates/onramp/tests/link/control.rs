@@ -136,7 +136,8 @@ fn a_default_qdisc_stays_as_the_txqueuelen_changes() {
             for txqueuelen in [500, 0, 500, 0] {
                 describe(txqueuelen);
                 assert_eq!(names(&link.tree_views()), attached, "{txqueuelen}");
-                assert_eq!(link.stats().held, before + 40, "{txqueuelen}");
+                // While an owner moves packets, the count may be short of them for a moment.
+                until("all wait still", || link.stats().held == before + 40);
             }
             describe(30);
             until("the pfifo_fast is shorter", || link.stats().held < before + 40);
