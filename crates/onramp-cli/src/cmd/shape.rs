@@ -108,7 +108,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
     let output = args.json.as_deref().map(Output::new).transpose()?;
     let signals = Signals::listen()?;
     let seed = args.seed.unwrap_or_else(|| onramp_wire::Options::default().seed);
-    // The bridge also needs the packet sockets that are put off, which must live as long.
+    // The promiscuous sockets must live as long as the ways.
     let Ways { ways, devices, switches, _promiscuous } = match &args.second {
         Some(second) => bridged(&args, second, &trees, seed)?,
         None => detoured(&args.first, &trees, seed)?,
@@ -175,7 +175,7 @@ struct Ways {
     devices: Vec<&'static str>,
     /// Lead the host's own packets to the ways.
     switches: Vec<Switch>,
-    /// Keep interfaces promiscuous whose frames come by AF_XDP. No frame comes to them.
+    /// Keep interfaces promiscuous whose frames come by AF_XDP, which takes all frames before them.
     _promiscuous: Vec<PacketReceiver>,
 }
 

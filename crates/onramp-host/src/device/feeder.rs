@@ -19,7 +19,6 @@ const BATCH: usize = 64;
 /// How often the thread looks at its interface even if nothing comes, because the kernel does not
 /// always wake it when the interface is gone; and how often it asks for the frames that were lost.
 const LOOK: Duration = Duration::from_secs(1);
-
 /// How long the thread waits for room in the link before it tries again.
 const PAUSE: Duration = Duration::from_millis(1);
 
@@ -72,7 +71,7 @@ impl Mover {
     fn run(mut self, end: &AtomicBool, wake: &OwnedFd) {
         // Relaxed: the thread that sets `end` then wakes this thread, which reads `end` again.
         while !end.load(Ordering::Relaxed) {
-            match self.turn() {
+            match self.turn(end) {
                 Ok(BATCH) => {}
                 Ok(_) => self.wait(wake),
                 Err(_) => {
@@ -91,7 +90,7 @@ impl Mover {
     }
 
     /// Sends the frames that have come, at most a batch. Returns their number.
-    fn turn(&mut self) -> io::Result<usize> {
+    fn turn(&mut self, end: &AtomicBool) -> io::Result<usize> {
         let mut list = PacketList::new();
         let mut make = |bytes| Some(Packet::with_capacity(u16::try_from(bytes).ok()?));
         let count = self.frames.from.receive(BATCH, &mut make, &mut list)?;
@@ -107,6 +106,10 @@ impl Mover {
         }
         // While the link has no room, further frames wait in the kernel.
         while self.sender.uncork() == Err(TrySendError::Full) {
+            // Relaxed: as in `run`.
+            if end.load(Ordering::Relaxed) {
+                break;
+            }
             self.sender.wait_room_timeout(&self.flow, 0, PAUSE);
         }
         Ok(count)

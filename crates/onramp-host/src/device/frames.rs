@@ -17,7 +17,7 @@ type BridgeSide = (Box<dyn Receive>, Box<dyn Device>);
 
 pub(super) fn packet(request: &Request<'_>) -> Result<Vec<End>, Refusal> {
     let [one, other] = interfaces(request)?;
-    bridge(request, [[one, other], [other, one]].map(|[name, _]| open(name)))
+    bridge(request, [one, other].map(open))
 }
 
 pub(super) fn tap(request: &Request<'_>) -> Result<Vec<End>, Refusal> {
