@@ -77,12 +77,13 @@ impl Drop for Namespace {
     }
 }
 
-/// Replaces by `OWN:` each handle in `text` that the kernel or the host chose (8000: to 9fff:). The
+/// Replaces by `OWN:` each handle in `text` that the kernel or the host chose (8000: to fffe:). The
 /// kernel takes these handles from one counter for all devices, so they differ from run to run.
 fn without_own_handles(text: &str) -> String {
     let own = |word: &str| {
-        let digits = word.strip_suffix(':');
-        digits.is_some_and(|digits| digits.len() == 4 && digits.starts_with(['8', '9']))
+        let digits = word.strip_suffix(':').filter(|digits| digits.len() == 4);
+        let number = digits.and_then(|digits| u16::from_str_radix(digits, 16).ok());
+        number.is_some_and(|number| (0x8000..0xffff).contains(&number))
     };
     let words = text.split_inclusive([' ', '"']).map(|word| {
         let name = word.trim_end_matches([' ', '"']);
