@@ -140,6 +140,19 @@ impl Node {
         if node.is_null() {
             handle_alloc_error(layout);
         }
+        // SAFETY: the node was just allocated with this size and alignment, and no other thread
+        // knows its address.
+        unsafe { Self::init(node, capacity, home) };
+        node
+    }
+
+    /// Writes the header of a node, with an empty payload.
+    ///
+    /// # Safety
+    ///
+    /// `node` is aligned, and the caller owns the bytes of a header there and `capacity` bytes
+    /// behind it.
+    pub(crate) unsafe fn init(node: *mut Self, capacity: u16, home: *const Home) {
         Word::assert_holds(node);
         // Expose the provenance of the pointer: `PacketList::from_newest_first` makes a pointer to
         // the node from its address.
@@ -159,10 +172,8 @@ impl Node {
             before: Before::New,
         };
         let fresh = Self { next: UnsafeCell::new(ptr::null_mut()), meta: Meta::default(), tail };
-        // SAFETY: the node was just allocated with the size and alignment of `Self`, and no other
-        // thread knows its address.
+        // SAFETY: the caller owns the memory.
         unsafe { node.write(fresh) };
-        node
     }
 
     /// # Safety

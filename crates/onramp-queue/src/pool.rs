@@ -40,14 +40,12 @@ use std::ptr::{self, NonNull};
 use std::task::{RawWakerVTable, Waker};
 
 use crate::cancel::Cancelled;
-use crate::node::home::{
-    BELL, CLOSED, Home, RUNG, WAITING, WAKE_AT, WAKING, free_chain, store_waker,
-};
+use crate::node::home::{BELL, Home, RUNG, WAITING, WAKE_AT, WAKING, free_chain, store_waker};
 use crate::node::word::Word;
 use crate::node::{Before, Guests, Node, PAYLOAD_MAX, Tail};
 use crate::packet::Packet;
 use crate::sync::Arc;
-use crate::sync::Ordering::{self, AcqRel, Acquire, Relaxed, Release};
+use crate::sync::Ordering::{self, Acquire, Relaxed, Release};
 use crate::{Cancels, DropReason, Meta, PacketList, mutant};
 
 pub use crate::node::home::Bell;
@@ -180,7 +178,7 @@ impl Pool {
             "credits are 1 to {} packets",
             Credits::PACKETS_MAX
         );
-        let home = Box::new(Home::new());
+        let home = Box::new(Home::new(None));
         let free = [ptr::null_mut(); CLASSES.len()];
         let home = NonNull::from(Box::leak(home));
         let allowed = credits.packets;
@@ -563,21 +561,10 @@ impl Pool {
         unsafe { self.home.as_ref() }
     }
 
-    /// Replaces the home's word by `next(word)`, and returns the previous word. If `next` returns
-    /// `None`, leaves the word unchanged and returns `None`.
+    /// See [`Home::update`].
     #[inline]
     fn update(&self, order: Ordering, next: impl Fn(Word) -> Option<Word>) -> Option<Word> {
-        let home = self.home();
-        home.life.used();
-        // Relaxed: the loaded value is a guess, which the exchange verifies.
-        let mut word = Word(home.word.0.load(Relaxed));
-        loop {
-            let new = next(word)?;
-            match home.word.0.compare_exchange_weak(word.0, new.0, order, Relaxed) {
-                Ok(_) => return Some(word),
-                Err(seen) => word = Word(seen),
-            }
-        }
+        self.home().update(order, next)
     }
 
     /// Cancels the pending wake-up request, like [`disarm`](Self::disarm), and drops its waker.
@@ -596,27 +583,6 @@ impl Pool {
         // this thread sets WAITING.
         drop(home.waker.with_mut(|slot| unsafe { (*slot).take() }));
         true
-    }
-
-    /// Marks the home's word as CLOSED, because the pool is being dropped. Returns the nodes that
-    /// came home, and whether this thread must free the home because nobody else refers to it.
-    fn close(&mut self) -> (*mut Node, bool) {
-        // Acquire: if this thread frees the home, makes the nodes and all that other threads did
-        // with the home visible; pairs with the release in `put_back`. Release: if another thread
-        // frees the home, publishes all that this thread did with it.
-        let order = mutant::or("pool-close-acquire", AcqRel, Release);
-        let order = mutant::or("pool-close-release", order, Acquire);
-        let last = self.update(order, |word| {
-            #[expect(clippy::cast_possible_truncation, reason = "at most PACKETS_MAX")]
-            let out = (self.out - self.returned_in(word)) as u16;
-            // The flags WAKING and BELL stay, because each of them keeps the home alive. The flag
-            // RUNG (the bell rang) is cleared, because nobody waits for the bell any more.
-            let flags = word.flags() & (WAKING | BELL);
-            Some(Word::with(ptr::null_mut(), out, CLOSED | flags))
-        });
-        let last = last.unwrap_or(Word::ZERO);
-        let out = self.out - self.returned_in(last);
-        (last.node(), out == 0 && !last.has(WAKING) && !last.has(BELL))
     }
 
     /// Counts a packet of this pool as no longer out, and no longer as submitted.
@@ -679,7 +645,7 @@ impl Drop for Pool {
         // arbitrary code. If another thread is taking the waker out, the pool does not wait for
         // that thread: its call of the waker later has no effect.
         self.forget_waker();
-        let (came, is_last) = self.close();
+        let (came, is_last) = self.home().close(|word| self.out - self.returned_in(word));
         // SAFETY: closing the word gave the chain of returned nodes to this thread alone.
         unsafe { free_chain(came) };
         for node in self.free {

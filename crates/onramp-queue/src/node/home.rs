@@ -1,6 +1,7 @@
 //! The home of a pool's nodes, to which any thread returns nodes. The table in `pool.rs` explains
 //! the word of the home.
 
+use std::any::Any;
 use std::ops::Deref;
 use std::ptr::{self, NonNull};
 use std::sync::OnceLock;
@@ -40,8 +41,14 @@ pub(crate) struct Home {
     pub(crate) waker: UnsafeCell<Option<Waker>>,
     /// The tags of the pool's packets that the sender has cancelled; empty until it first cancels.
     pub(crate) cancelled: OnceLock<Cancelled>,
+    /// The memory in which the nodes lie, if they were not allocated one by one.
+    memory: Option<Memory>,
     pub(crate) life: Life,
 }
+
+/// Memory in which nodes lie; it is freed when the last clone is dropped. (The `Arc` of std, also
+/// under loom, whose own holds no `dyn Any`.)
+pub(crate) type Memory = std::sync::Arc<dyn Any + Send + Sync>;
 
 /// The word of a home. On the same cache line is a counter that is written only by threads that
 /// have just lost a race for the word.
@@ -107,17 +114,61 @@ pub(crate) unsafe fn free_chain(mut node: *mut Node) {
 }
 
 impl Home {
-    pub(crate) fn new() -> Self {
+    /// Makes a home for nodes that are allocated one by one, or that lie in `memory`.
+    pub(crate) fn new(memory: Option<Memory>) -> Self {
         let (waker, cancelled) = (UnsafeCell::new(None), OnceLock::new());
-        Self { word: Padded(Door::new()), waker, cancelled, life: Life::new() }
+        Self { word: Padded(Door::new()), waker, cancelled, memory, life: Life::new() }
+    }
+
+    /// Replaces the word by `next(word)`, and returns the previous word. If `next` returns `None`,
+    /// leaves the word unchanged and returns `None`.
+    #[inline]
+    pub(crate) fn update(
+        &self,
+        order: Ordering,
+        next: impl Fn(Word) -> Option<Word>,
+    ) -> Option<Word> {
+        self.life.used();
+        // Relaxed: the loaded value is a guess, which the exchange verifies.
+        let mut word = Word(self.word.0.load(Relaxed));
+        loop {
+            let new = next(word)?;
+            match self.word.0.compare_exchange_weak(word.0, new.0, order, Relaxed) {
+                Ok(_) => return Some(word),
+                Err(seen) => word = Word(seen),
+            }
+        }
+    }
+
+    /// Marks the word as CLOSED, because the pool is being dropped. `out` tells from the word how
+    /// many of the pool's nodes are not home. Returns the nodes that came home, and whether the
+    /// calling thread must free the home because nobody else refers to it.
+    pub(crate) fn close(&self, out: impl Fn(Word) -> u32) -> (*mut Node, bool) {
+        // Acquire: if this thread frees the home, makes the nodes and all that other threads did
+        // with the home visible; pairs with the release in `put_back`. Release: if another thread
+        // frees the home, publishes all that this thread did with it.
+        let order = mutant::or("pool-close-acquire", AcqRel, Release);
+        let order = mutant::or("pool-close-release", order, Acquire);
+        let last = self.update(order, |word| {
+            #[expect(clippy::cast_possible_truncation, reason = "at most PACKETS_MAX")]
+            let out = out(word) as u16;
+            // The flags WAKING and BELL stay, because each of them keeps the home alive. The flag
+            // RUNG (the bell rang) is cleared, because nobody waits for the bell any more.
+            let flags = word.flags() & (WAKING | BELL);
+            Some(Word::with(ptr::null_mut(), out, CLOSED | flags))
+        });
+        let last = last.unwrap_or(Word::ZERO);
+        (last.node(), out(last) == 0 && !last.has(WAKING) && !last.has(BELL))
     }
 
     /// # Safety
     ///
     /// Nobody else refers to the home, now or later.
     pub(crate) unsafe fn free(home: *mut Self) {
-        // SAFETY: the home is alive until it is freed below.
-        let dead = unsafe { &(*home).life }.ends();
+        // SAFETY: the home is alive until it is freed below, and nobody else refers to it.
+        let this = unsafe { &mut *home };
+        this.memory = None;
+        let dead = this.life.ends();
         if !dead.stays_allocated() {
             // SAFETY: `Box` allocated the home, and this is the only place that frees it.
             drop(unsafe { Box::from_raw(home) });
@@ -150,6 +201,8 @@ impl Home {
         loop {
             // If the pool was dropped, WAITING is not set, so nobody is woken.
             let wakes = word.has(WAITING) && word.count() + count >= WAKE_AT;
+            // Read before the exchange: afterwards, another thread may free the home.
+            let in_memory = word.has(CLOSED) && this.memory.is_some();
             let new = if word.has(CLOSED) {
                 Word::with(ptr::null_mut(), word.count() - count, word.flags())
             } else {
@@ -171,10 +224,13 @@ impl Home {
             let order = mutant::or("pool-put-acquire", order, Release);
             match this.word.0.compare_exchange_weak(word.0, new.0, order, Relaxed) {
                 Ok(_) if new.has(CLOSED) => {
-                    // SAFETY: the pool was dropped, so no other thread takes the chain.
-                    unsafe { Node::set_next(last, ptr::null_mut()) };
-                    // SAFETY: this thread owns the chain, which now ends at null.
-                    unsafe { free_chain(first) };
+                    // Nodes in a memory own nothing by themselves, and the memory may be gone.
+                    if !in_memory {
+                        // SAFETY: the pool was dropped, so no other thread takes the chain.
+                        unsafe { Node::set_next(last, ptr::null_mut()) };
+                        // SAFETY: this thread owns the chain, which now ends at null.
+                        unsafe { free_chain(first) };
+                    }
                     if is_over(new) {
                         // SAFETY: this thread returned the last nodes that were out, so nobody else
                         // refers to the home.

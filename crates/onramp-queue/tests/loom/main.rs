@@ -11,6 +11,7 @@ mod alarm;
 mod gate;
 mod intake;
 mod mailbox;
+mod mapped;
 mod pool;
 mod role;
 mod room;

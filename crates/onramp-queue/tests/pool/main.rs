@@ -4,6 +4,7 @@
 mod bell;
 mod below;
 mod cancel;
+mod mapped;
 mod requests;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
