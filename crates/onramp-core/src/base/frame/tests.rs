@@ -80,8 +80,8 @@ fn assert_right(bytes: &[u8]) -> PacketHeaders<'_> {
         }
         other => panic!("{other:?}"),
     };
-    // Zero and 0xffff are the same number in this arithmetic; the code writes 0xffff, as the kernel's
-    // `skb_checksum_help` does, and the other implementation writes zero for TCP.
+    // Zero and 0xffff are the same number in this arithmetic. The code writes 0xffff, as the
+    // kernel's `skb_checksum_help` does, and the other implementation writes zero for TCP.
     let same = |sum: u16| if sum == 0 { u16::MAX } else { sum };
     assert_eq!(had, same(right.expect("short enough")));
     headers
