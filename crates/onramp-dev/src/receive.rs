@@ -17,7 +17,8 @@ pub trait Receive: AsFd + Debug + Send {
     /// before waiting for the descriptor: packets may wait in the receiver itself.
     ///
     /// `make` returns an empty packet with room for this many bytes, from a pool or from the heap.
-    /// If it returns `None`, no further packets are received now; they stay in the kernel.
+    /// If it returns `None`, no further packets are received now; they stay in the kernel. A
+    /// receiver whose packets lie in memory that it shares with the kernel may not call `make`.
     ///
     /// # Errors
     ///

@@ -53,6 +53,8 @@ pub(crate) use mmsg::View;
 pub(crate) use mmsg::{Close, Messages};
 #[cfg(feature = "packet")]
 pub(crate) use packet::{Inbox, MESSAGES_MAX, Outbox, PacketFd, Received, Setting};
+#[cfg(feature = "xdp")]
+pub(crate) use ring::Frames as XdpFrames;
 #[cfg(feature = "udp")]
 pub(crate) use sockopt::{enable_txtime, path_mtu, set_udp_segment};
 pub(crate) use time::monotonic_ns;
@@ -61,5 +63,4 @@ pub use time::{Priority, current_cpu, exact_timers, pin_thread, set_thread_prior
 pub(crate) use tun::{TunFlags, open_tun, read_frame, set_tun_offload};
 #[cfg(feature = "xdp")]
 pub use xdp::Copying;
-#[cfg(feature = "xdp")]
 pub(crate) use xdp::{RxSide, Shape as XdpShape, TxSide, open as open_xdp};

@@ -34,7 +34,7 @@ use onramp_queue::Counter;
 pub use self::receive::XdpReceiver;
 use crate::backoff::Backoff;
 use crate::kept::Kept;
-use crate::sys::{self, Redirect, RxSide, TxSide, XdpShape};
+use crate::sys::{self, Redirect, RxSide, TxSide, XdpFrames, XdpShape};
 pub use crate::sys::{Attach, Copying};
 
 /// Bytes of a frame of the memory: half a page, enough for the usual MTU with the kernel's own 256
@@ -128,10 +128,15 @@ pub struct XdpStats {
     pub lost: Counter,
     /// Number of super-frames that the device segmented.
     pub segmented: Counter,
+    /// Number of frames that were copied into the ring: all but those of packets that lay in the
+    /// memory already, because they were received there.
+    pub copied: Counter,
     /// Number of frames that were received.
     pub received: Counter,
     /// Bytes of the frames that were received.
     pub received_bytes: Counter,
+    /// Number of frames that were received by a copy, because packets lay in half of the frames.
+    pub received_copied: Counter,
     /// Number of received frames that were discarded because the packet for them was too small.
     pub no_room: Counter,
     /// Number of received frames that still waited when the receiver was dropped, and are lost.
@@ -149,17 +154,40 @@ impl Xdp {
     /// MTU is larger than a frame of the memory: 3,822 bytes, and 4,078 for a device that only
     /// transmits. The text says which, and what to do.
     pub fn open(name: &str, queue: u32, options: XdpOptions) -> io::Result<Self> {
-        let interface = sys::interface_index(name)
-            .map(i32::cast_unsigned)
-            .map_err(|error| told(&error, &format!("there is no interface {name}")))?;
-        frame_size(name, queue, options)?;
-        let redirect = options
-            .receive
-            .then(|| Redirect::attach(interface, QUEUES_MAX, options.attach))
-            .transpose()
-            .map_err(|error| told(&error, &attach_failed(name, &error)))?;
-        let program = Program { name: name.to_owned(), interface, redirect };
-        Self::with(Arc::new(program), queue, options)
+        let program = Program::of(name, queue, options)?;
+        Self::with(&Arc::new(program), queue, options)
+    }
+
+    /// Opens several queues, of one interface or of several, whose frames lie in one memory: a
+    /// frame that was received from one of them leaves through another where it lies, without a
+    /// copy. Where the kernel cannot share memory between them (Linux before 5.10, or some
+    /// drivers), each queue has memory of its own, as with [`open`](Self::open), and frames are
+    /// copied.
+    ///
+    /// ```no_run
+    /// use onramp_dev::{Xdp, XdpOptions};
+    ///
+    /// let bridge = Xdp::open_all(&[("eth0", 0), ("eth1", 0)], XdpOptions::default())?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`open`](Self::open).
+    pub fn open_all(queues: &[(&str, u32)], options: XdpOptions) -> io::Result<Vec<Self>> {
+        let mut places: Vec<(Arc<Program>, u32)> = Vec::new();
+        for (name, queue) in queues {
+            let known = places.iter().find(|(program, _)| program.name == *name);
+            let program = match known {
+                Some((program, _)) => Arc::clone(program),
+                None => Arc::new(Program::of(name, *queue, options)?),
+            };
+            places.push((program, *queue));
+        }
+        if let Some(all) = Self::together(&places, options)? {
+            return Ok(all);
+        }
+        places.iter().map(|(program, queue)| Self::with(program, *queue, options)).collect()
     }
 
     /// Returns the number of queues from which the interface receives: those from 0 up to this
@@ -180,21 +208,66 @@ impl Xdp {
     ///
     /// As [`open`](Self::open).
     pub fn another_queue(&self, queue: u32) -> io::Result<Self> {
-        Self::with(Arc::clone(&self.program), queue, self.options)
+        Self::with(&self.program, queue, self.options)
     }
 
-    fn with(program: Arc<Program>, queue: u32, options: XdpOptions) -> io::Result<Self> {
-        let name = &program.name;
-        let (mtu, size) = frame_size(name, queue, options)?;
-        let shape = XdpShape {
-            interface: program.interface,
-            queue,
-            frames: options.frames,
-            size,
-            copying: options.copying,
+    /// Opens a queue with memory of its own.
+    fn with(program: &Arc<Program>, queue: u32, options: XdpOptions) -> io::Result<Self> {
+        let alone = Self::together(&[(Arc::clone(program), queue)], options)?;
+        Ok(alone.and_then(|mut alone| alone.pop()).expect("one queue needs nothing to be shared"))
+    }
+
+    /// Opens queues whose frames lie in one memory. Returns `None` if the kernel cannot share it.
+    fn together(
+        places: &[(Arc<Program>, u32)],
+        options: XdpOptions,
+    ) -> io::Result<Option<Vec<Self>>> {
+        let mut size = SMALL;
+        for (program, queue) in places {
+            size = size.max(frame_size(&program.name, *queue, options)?.1);
+        }
+        let each = 2 * options.frames;
+        let count = u32::try_from(places.len()).ok().and_then(|queues| each.checked_mul(queues));
+        let Some(count) = count else {
+            let why = format!("{} queues of {} frames are too many", places.len(), options.frames);
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
         };
-        let (side, received) = sys::open_xdp(shape)
-            .map_err(|error| told(&error, &open_failed(name, queue, &error)))?;
+        let mut all: Vec<Self> = Vec::new();
+        if count == 0 {
+            return Ok(Some(all));
+        }
+        let frames = XdpFrames::new(count, size)
+            .map_err(|error| told(&error, &format!("no memory for {count} frames")))?;
+        let frames = Arc::new(frames);
+        for ((program, queue), first) in places.iter().zip((0..count).step_by(each as usize)) {
+            let shape = XdpShape {
+                interface: program.interface,
+                queue: *queue,
+                frames: options.frames,
+                size,
+                copying: options.copying,
+            };
+            let shared = all.first().map(|first| &first.side);
+            match sys::open_xdp(shape, &frames, first, shared) {
+                Ok(sides) => all.push(Self::of(program, *queue, options, sides, size)?),
+                Err(error) if shared.is_some() && cannot_share(&error) => return Ok(None),
+                Err(error) => {
+                    return Err(told(&error, &open_failed(&program.name, *queue, &error)));
+                }
+            }
+        }
+        Ok(Some(all))
+    }
+
+    fn of(
+        program: &Arc<Program>,
+        queue: u32,
+        options: XdpOptions,
+        (side, received): (TxSide, RxSide),
+        size: u32,
+    ) -> io::Result<Self> {
+        let name = &program.name;
+        let (mtu, _) = frame_size(name, queue, options)?;
         let info = DeviceInfo::new(format!("xdp {name} queue {queue}"), mtu).never_blocks();
         Ok(Self {
             info,
@@ -202,7 +275,7 @@ impl Xdp {
             side,
             size: size as usize,
             received: program.redirect.is_some().then_some(received),
-            program,
+            program: Arc::clone(program),
             options,
             backoff: Backoff::new(),
             in_ring: Kept::default(),
@@ -235,6 +308,27 @@ impl Xdp {
     pub fn stats(&self) -> Arc<XdpStats> {
         Arc::clone(&self.stats)
     }
+}
+
+impl Program {
+    /// Attaches the program to an interface, if the options say that packets are received.
+    fn of(name: &str, queue: u32, options: XdpOptions) -> io::Result<Self> {
+        let interface = sys::interface_index(name)
+            .map(i32::cast_unsigned)
+            .map_err(|error| told(&error, &format!("there is no interface {name}")))?;
+        frame_size(name, queue, options)?;
+        let redirect = options
+            .receive
+            .then(|| Redirect::attach(interface, QUEUES_MAX, options.attach))
+            .transpose()
+            .map_err(|error| told(&error, &attach_failed(name, &error)))?;
+        Ok(Self { name: name.to_owned(), interface, redirect })
+    }
+}
+
+/// Whether the kernel's error says that it cannot share memory between these queues.
+fn cannot_share(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EINVAL | libc::EOPNOTSUPP))
 }
 
 /// Length of an Ethernet header in bytes.

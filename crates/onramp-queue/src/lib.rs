@@ -33,6 +33,8 @@ pub use intake::{Full, Intake, Owner, Pushed};
 pub use list::PacketList;
 pub use mailbox::{Mailbox, Reader, Undelivered};
 pub use mapped::MappedPool;
+#[cfg(loom)]
+pub use mapped::memory as mapped_memory;
 pub use meta::{Layer, Meta, PartialChecksum};
 pub use node::PAYLOAD_MAX;
 pub use packet::Packet;

@@ -1,5 +1,8 @@
 //! Packets that lie in memory which a device shares with the kernel or with a card.
 
+#[cfg(any(test, loom))]
+pub mod memory;
+
 use std::ptr::NonNull;
 
 use crate::mutant;
@@ -125,3 +128,6 @@ impl Drop for MappedPool {
         }
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests;

@@ -186,16 +186,26 @@ fn bridged(args: &Args, second: &str, trees: &[Option<Setup>; 2], seed: u64) -> 
         remarks([&first.1, &second.1])?;
     }
     let mut all = Ways::default();
-    let mut side = |(from, socket): (PacketReceiver, PacketSocket)| -> Result<BridgeSide> {
-        if args.device == Kind::Xdp {
-            if let Some(address) = address(socket.name())? {
+    let names = [first.1.name(), second.1.name()].map(str::to_owned);
+    let mut together = Vec::new().into_iter();
+    if args.device == Kind::Xdp {
+        for name in &names {
+            if let Some(address) = address(name)? {
                 bail!(
-                    "{} has the address {address}, and with --device xdp this host gets no packet \
-                     there any more: remove the address, or leave out --device xdp",
-                    socket.name()
+                    "{name} has the address {address}, and with --device xdp this host gets no \
+                     packet there any more: remove the address, or leave out --device xdp"
                 );
             }
-            match xdp(socket.name(), seed) {
+        }
+        // If this fails, an interface that can is opened by itself below.
+        together = xdp(&names, seed).unwrap_or_default().into_iter();
+    }
+    let mut side = |(from, socket): (PacketReceiver, PacketSocket)| -> Result<BridgeSide> {
+        if args.device == Kind::Xdp {
+            let alone = |name: &str| {
+                xdp(&[name], seed).map(|mut sides| sides.pop().expect("an interface has a queue"))
+            };
+            match together.next().map_or_else(|| alone(socket.name()), Ok) {
                 Ok(side) => {
                     all.devices.push("xdp");
                     all._promiscuous.push(from);
@@ -243,16 +253,24 @@ fn way(from: Box<dyn Receive>, tree: &Setup, seed: u64, to: Box<dyn Device>) -> 
 /// One side of a bridge: the receivers of an interface, and the device.
 type BridgeSide = (Vec<Box<dyn Receive>>, Box<dyn Device>);
 
-/// Opens an interface by AF_XDP: all queues from which it receives, and the first one to send.
-fn xdp(name: &str, seed: u64) -> io::Result<BridgeSide> {
-    let options = XdpOptions { seed, ..XdpOptions::default() };
-    let mut first = Xdp::open(name, 0, options)?;
-    let mut from: Vec<Box<dyn Receive>> = Vec::new();
-    for queue in 1..Xdp::queues(name)? {
-        from.extend(first.another_queue(queue)?.receiver().map(|of| Box::new(of) as _));
+/// Opens interfaces by AF_XDP: all queues from which they receive, and the first of each to send.
+/// A frame that is forwarded from one to another is not copied.
+fn xdp(names: &[impl AsRef<str>], seed: u64) -> io::Result<Vec<BridgeSide>> {
+    let mut queues = Vec::new();
+    for name in names.iter().map(AsRef::as_ref) {
+        queues.extend((0..Xdp::queues(name)?).map(|queue| (name, queue)));
     }
-    from.extend(first.receiver().map(|of| Box::new(of) as _));
-    Ok((from, Box::new(first)))
+    let options = XdpOptions { seed, ..XdpOptions::default() };
+    let mut sides: Vec<BridgeSide> = Vec::new();
+    for ((_, queue), mut xdp) in queues.iter().zip(Xdp::open_all(&queues, options)?) {
+        let from = xdp.receiver();
+        if *queue == 0 {
+            sides.push((Vec::new(), Box::new(xdp)));
+        }
+        let side = sides.last_mut().expect("queues are counted from 0");
+        side.0.extend(from.map(|from| Box::new(from) as _));
+    }
+    Ok(sides)
 }
 
 /// Returns the trees of frames that leave through IF, and of frames that arrive at it. A direction

@@ -51,6 +51,8 @@ impl Drop for Mapping {
 pub(crate) struct Frames {
     memory: Mapping,
     size: usize,
+    /// How often each frame is in a transmit ring.
+    in_rings: Box<[AtomicU32]>,
 }
 
 impl Frames {
@@ -59,7 +61,62 @@ impl Frames {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_POPULATE;
         let (count, size) = (count as usize, size as usize);
         assert!(size.is_power_of_two(), "the kernel wants a power of two");
-        Ok(Self { memory: Mapping::new(count * size, flags, -1, 0)?, size })
+        let in_rings = (0..count).map(|_| AtomicU32::new(0)).collect();
+        Ok(Self { memory: Mapping::new(count * size, flags, -1, 0)?, size, in_rings })
+    }
+
+    /// Returns the address of bytes that lie in one frame of this memory, or `None` if they lie
+    /// elsewhere.
+    pub(super) fn address_of(&self, bytes: &[u8]) -> Option<u64> {
+        let start = self.memory.start.addr().get();
+        let address = bytes.as_ptr().addr().checked_sub(start)?;
+        (address < self.memory.len).then_some(address as u64)
+    }
+
+    /// Returns a pointer to the byte at this address, and the number of bytes from there to the end
+    /// of the frame.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the address does not lie in the memory.
+    pub(super) fn at(&self, address: u64) -> (NonNull<u8>, usize) {
+        let at = NonNull::new(self.place(address, 0)).expect("an address in a mapping");
+        let in_frame = usize::try_from(address - self.frame_of(address)).expect("below a page");
+        (at, self.size - in_frame)
+    }
+
+    /// Returns the beginning of the frame in which the byte at a pointer lies.
+    ///
+    /// # Panics
+    ///
+    /// Panics if it does not lie in the memory.
+    pub(super) fn frame_at(&self, place: NonNull<u8>) -> u64 {
+        let offset = place.addr().get().checked_sub(self.memory.start.addr().get());
+        let offset = offset.filter(|offset| *offset < self.memory.len);
+        self.frame_of(offset.expect("a place in the memory") as u64)
+    }
+
+    fn in_rings(&self, address: u64) -> &AtomicU32 {
+        &self.in_rings[usize::try_from(address).expect("an address in memory") / self.size]
+    }
+
+    /// Notes that the frame at this address is in a transmit ring once more.
+    pub(super) fn enter(&self, address: u64) {
+        // Relaxed: the packet in the frame is dropped afterwards, and comes home by a release.
+        self.in_rings(address).fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Notes that the kernel has sent the frame at this address, or will never do so.
+    pub(super) fn leave(&self, address: u64) {
+        // Release: the kernel has read the frame before anybody uses it again; pairs with the
+        // acquire in `is_in_ring`.
+        self.in_rings(address).fetch_sub(1, Ordering::Release);
+    }
+
+    /// Whether the frame at this address is in a transmit ring.
+    pub(super) fn is_in_ring(&self, address: u64) -> bool {
+        // Acquire: pairs with the release in `leave`.
+        self.in_rings(address).load(Ordering::Acquire) != 0
     }
 
     /// Address and length, for the kernel.
@@ -177,6 +234,11 @@ impl<T: Copy> Ring<T> {
         fence(Ordering::SeqCst);
         // Relaxed: the fence orders it.
         self.number(self.flags).load(Ordering::Relaxed) & libc::XDP_RING_NEED_WAKEUP != 0
+    }
+
+    /// The number of entries of the ring.
+    pub(super) const fn size(&self) -> usize {
+        self.mask as usize + 1
     }
 
     /// As the producer: writes an entry behind the last. Returns false if the ring is full.

@@ -2,16 +2,18 @@
 //!
 //! Source: Linux `Documentation/networking/af_xdp.rst`, `include/uapi/linux/if_xdp.h`.
 
+use std::collections::VecDeque;
 use std::ffi::c_void;
 use std::io;
 use std::mem;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
 use libc::{c_int, off_t, sockaddr_xdp, socklen_t, xdp_desc, xdp_mmap_offsets, xdp_statistics};
+use onramp_queue::{MappedPool, Packet};
 
 use super::ring::{Frames, Ring};
 
@@ -53,9 +55,13 @@ pub(crate) struct Shape {
 pub(crate) struct TxSide {
     tx: Ring<xdp_desc>,
     completed: Ring<u64>,
-    /// Frames that are not with the kernel.
+    /// Frames of this side that are not with the kernel.
     free: Vec<u64>,
     own: std::ops::Range<u64>,
+    /// Frames in the ring that are not of this side: packets lie in them.
+    lent: VecDeque<u64>,
+    /// Number of frames in the ring that the kernel has not given back.
+    out: usize,
     socket: Arc<Socket>,
 }
 
@@ -64,20 +70,54 @@ pub(crate) struct TxSide {
 pub(crate) struct RxSide {
     rx: Ring<xdp_desc>,
     fill: Ring<u64>,
+    /// The packets that lie in frames of this side.
+    pool: MappedPool,
+    /// Frames whose packets were dropped, and that the kernel has not got back yet.
+    home: Vec<u64>,
+    /// Largest number of frames that are not with the kernel, because packets lie in them.
+    most: usize,
     socket: Arc<Socket>,
 }
 
-/// A socket and the memory of its frames.
+/// A socket and the memory of its frames. Fields are dropped in this order: the kernel has finished
+/// with the frames of a socket that is closed.
 #[derive(Debug)]
 pub(crate) struct Socket {
-    frames: Frames,
     fd: OwnedFd,
+    lent: Lent,
     zero_copy: bool,
 }
 
-/// Opens a socket on a queue of an interface. Its receive side gets packets only after a program
-/// sends them there.
-pub(crate) fn open(shape: Shape) -> io::Result<(TxSide, RxSide)> {
+/// Frames that were in a ring whose transmit side is gone.
+#[derive(Debug)]
+struct Lent {
+    addresses: Mutex<VecDeque<u64>>,
+    frames: Arc<Frames>,
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        let addresses = self.addresses.get_mut().unwrap_or_else(PoisonError::into_inner);
+        addresses.iter().for_each(|address| self.frames.leave(*address));
+    }
+}
+
+impl Socket {
+    fn frames(&self) -> &Frames {
+        &self.lent.frames
+    }
+}
+
+/// Opens a socket on a queue of an interface. It uses the frames of the memory from number `first`
+/// on, one half of them to receive and the other to transmit. It tells the kernel of the memory, or
+/// shares it with the socket `shared`, which has done so. Its receive side gets packets only after
+/// a program sends them there.
+pub(crate) fn open(
+    shape: Shape,
+    frames: &Arc<Frames>,
+    first: u32,
+    shared: Option<&TxSide>,
+) -> io::Result<(TxSide, RxSide)> {
     // SAFETY: the call takes no pointers.
     let fd = unsafe { libc::socket(libc::AF_XDP, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
     if fd < 0 {
@@ -85,29 +125,30 @@ pub(crate) fn open(shape: Shape) -> io::Result<(TxSide, RxSide)> {
     }
     // SAFETY: the descriptor was just opened, and nobody else owns it.
     let fd = unsafe { OwnedFd::from_raw_fd(fd) };
-    let frames = Frames::new(2 * shape.frames, shape.size)?;
-    let (addr, len) = frames.whole();
-    let memory = libc::xdp_umem_reg {
-        addr,
-        len,
-        chunk_size: shape.size,
-        headroom: 0,
-        flags: 0,
-        tx_metadata_len: 0,
-    };
-    set(&fd, libc::XDP_UMEM_REG, &memory)?;
+    let size = shape.frames;
+    if shared.is_none() {
+        let (addr, len) = frames.whole();
+        let memory = libc::xdp_umem_reg {
+            addr,
+            len,
+            chunk_size: shape.size,
+            headroom: 0,
+            flags: 0,
+            tx_metadata_len: 0,
+        };
+        set(&fd, libc::XDP_UMEM_REG, &memory)?;
+    }
     for ring in [libc::XDP_UMEM_COMPLETION_RING, libc::XDP_RX_RING, libc::XDP_TX_RING] {
-        set(&fd, ring, &shape.frames)?;
+        set(&fd, ring, &size)?;
     }
     // Twice as many entries as there are frames: a frame may come back while the kernel has not
     // said yet that it has taken the frame's earlier entry.
-    set(&fd, libc::XDP_UMEM_FILL_RING, &(2 * shape.frames))?;
+    set(&fd, libc::XDP_UMEM_FILL_RING, &(2 * size))?;
     // A kernel that does not know the option sends 32 frames a call, which is as right.
     let _ = set(&fd, MAX_TX_BUDGET, &TX_BUDGET);
     // SAFETY: the structure consists of numbers, for which zero is a value.
     let mut at: xdp_mmap_offsets = unsafe { mem::zeroed() };
     get(&fd, libc::XDP_MMAP_OFFSETS, &mut at)?;
-    let size = shape.frames;
     #[expect(clippy::cast_possible_wrap, reason = "the constants are small")]
     let (fill_at, completed_at) =
         (libc::XDP_UMEM_PGOFF_FILL_RING as off_t, libc::XDP_UMEM_PGOFF_COMPLETION_RING as off_t);
@@ -115,37 +156,44 @@ pub(crate) fn open(shape: Shape) -> io::Result<(TxSide, RxSide)> {
     let completed = Ring::new(&fd, size, completed_at, &at.cr)?;
     let rx = Ring::new(&fd, size, libc::XDP_PGOFF_RX_RING, &at.rx)?;
     let tx = Ring::new(&fd, size, libc::XDP_PGOFF_TX_RING, &at.tx)?;
-    let frame = |index: u32| u64::from(index) * u64::from(shape.size);
+    let frame = |index: u32| u64::from(first + index) * u64::from(shape.size);
     for index in 0..size {
         let filled = fill.put(frame(index));
         assert!(filled, "the ring is empty and has more entries than there are frames");
     }
     fill.publish();
-    bind(&fd, &shape)?;
+    bind(&fd, &shape, shared.map(|side| side.socket.fd.as_fd()))?;
     let mut options = libc::xdp_options { flags: 0 };
     get(&fd, libc::XDP_OPTIONS, &mut options)?;
     let zero_copy = options.flags & libc::XDP_OPTIONS_ZEROCOPY != 0;
-    let socket = Arc::new(Socket { frames, fd, zero_copy });
+    let lent = Lent { addresses: Mutex::default(), frames: Arc::clone(frames) };
+    let socket = Arc::new(Socket { fd, lent, zero_copy });
     let free = (size..2 * size).map(frame).rev().collect();
     let own = frame(size)..frame(2 * size);
-    let tx = TxSide { tx, completed, free, own, socket: Arc::clone(&socket) };
-    Ok((tx, RxSide { rx, fill, socket }))
+    let lent = VecDeque::new();
+    let tx = TxSide { tx, completed, free, own, lent, out: 0, socket: Arc::clone(&socket) };
+    let pool = MappedPool::new(Arc::clone(frames));
+    let most = (size / 2).min(MappedPool::PACKETS_MAX) as usize;
+    Ok((tx, RxSide { rx, fill, pool, home: Vec::new(), most, socket }))
 }
 
-fn bind(fd: &OwnedFd, shape: &Shape) -> io::Result<()> {
+fn bind(fd: &OwnedFd, shape: &Shape, shared: Option<BorrowedFd<'_>>) -> io::Result<()> {
     let copying = match shape.copying {
         Copying::Any => 0,
         Copying::Copy => libc::XDP_COPY,
         Copying::ZeroCopy => libc::XDP_ZEROCOPY,
     };
+    // A socket that shares memory does as the socket that told the kernel of the memory.
+    let flags = shared.map_or(copying | libc::XDP_USE_NEED_WAKEUP, |_| libc::XDP_SHARED_UMEM);
+    let owner = shared.map_or(0, |fd| fd.as_raw_fd().cast_unsigned());
     #[expect(clippy::cast_possible_truncation, reason = "the number is 44")]
     let family = libc::AF_XDP as u16;
     let address = sockaddr_xdp {
         sxdp_family: family,
-        sxdp_flags: copying | libc::XDP_USE_NEED_WAKEUP,
+        sxdp_flags: flags,
         sxdp_ifindex: shape.interface,
         sxdp_queue_id: shape.queue,
-        sxdp_shared_umem_fd: 0,
+        sxdp_shared_umem_fd: owner,
     };
     for tried in 1.. {
         // SAFETY: the kernel reads a live `sockaddr_xdp` of this length.
@@ -181,10 +229,16 @@ impl TxSide {
     pub(crate) fn reclaim(&mut self) -> u32 {
         let mut count = 0;
         while let Some(address) = self.completed.take() {
-            let frame = self.socket.frames.frame_of(address);
-            debug_assert!(self.own.contains(&frame), "the kernel returns what it was given");
-            if self.own.contains(&frame) {
+            let frame = self.socket.frames().frame_of(address);
+            let known = if self.own.contains(&frame) {
                 self.free.push(frame);
+                true
+            } else {
+                self.take_lent(frame)
+            };
+            debug_assert!(known, "the kernel returns what it was given");
+            if known {
+                self.out -= 1;
                 count += 1;
             }
         }
@@ -192,11 +246,20 @@ impl TxSide {
         count
     }
 
-    /// Returns the number of frames that can be put now: there has to be a frame that the kernel
-    /// has given back, and an entry of the ring that it has said to have taken. It says the one and
-    /// the other at different times.
+    /// Takes out a frame in which a packet lies, if it is there.
+    fn take_lent(&mut self, frame: u64) -> bool {
+        // Frames come back in the order in which they were put, as a rule.
+        let place = self.lent.iter().position(|lent| *lent == frame);
+        let taken = place.and_then(|place| self.lent.remove(place));
+        taken.inspect(|frame| self.socket.frames().leave(*frame)).is_some()
+    }
+
+    /// Returns the number of frames that can be put now: the kernel must have room to give them
+    /// back, and there has to be an entry of the ring that it has said to have taken. It says the
+    /// one and the other at different times.
     pub(crate) fn room(&self) -> usize {
-        self.free.len().min(self.tx.room())
+        let most = self.completed.size();
+        (most - self.out).min(self.tx.room())
     }
 
     /// Returns the number of frames that the kernel has not said to have taken.
@@ -211,13 +274,34 @@ impl TxSide {
     /// Panics if there is no [room](Self::room), or if the bytes are more than a frame has.
     pub(crate) fn put(&mut self, bytes: &[u8]) {
         assert!(self.room() > 0, "the caller has looked");
-        let frame = self.free.pop().expect("there is room");
+        let frame = self.free.pop().expect("there is room, and these frames are as many");
         // SAFETY: the frame was in `free`, so it is not with the kernel, and `self` is borrowed
         // exclusively; the receive side uses other frames.
-        unsafe { self.socket.frames.write(frame, bytes) };
-        let len = u32::try_from(bytes.len()).expect("a frame is small");
-        let put = self.tx.put(xdp_desc { addr: frame, len, options: 0 });
+        unsafe { self.socket.frames().write(frame, bytes) };
+        self.enqueue(frame, bytes.len());
+    }
+
+    /// Puts bytes into the ring that lie in a frame of the memory, where they are, or returns false
+    /// if they lie elsewhere. The bytes may belong to a packet that is then dropped: nobody uses
+    /// the frame again before the kernel has given it back.
+    ///
+    /// # Panics
+    ///
+    /// As [`put`](Self::put).
+    pub(crate) fn put_in_place(&mut self, bytes: &[u8]) -> bool {
+        let Some(address) = self.socket.frames().address_of(bytes) else { return false };
+        assert!(self.room() > 0, "the caller has looked");
+        self.socket.frames().enter(address);
+        self.lent.push_back(self.socket.frames().frame_of(address));
+        self.enqueue(address, bytes.len());
+        true
+    }
+
+    fn enqueue(&mut self, addr: u64, len: usize) {
+        let len = u32::try_from(len).expect("a frame is small");
+        let put = self.tx.put(xdp_desc { addr, len, options: 0 });
         assert!(put, "there was room, and only this side takes it");
+        self.out += 1;
     }
 
     /// Shows the kernel what was put, and lets it send once, if it has to be told.
@@ -239,29 +323,80 @@ impl TxSide {
     }
 }
 
+impl Drop for TxSide {
+    fn drop(&mut self) {
+        self.reclaim();
+        // The kernel may still read these frames. They are free when the socket is closed.
+        let mut left = self.socket.lent.addresses.lock().unwrap_or_else(PoisonError::into_inner);
+        left.append(&mut self.lent);
+    }
+}
+
 impl RxSide {
-    /// Passes the bytes of the oldest received frame to `read`, if there is a frame. If `read`
-    /// returns something, takes the frame out and gives it back to the kernel; else the frame stays
-    /// the oldest.
-    pub(crate) fn receive<R>(&mut self, read: impl FnOnce(&[u8]) -> Option<R>) -> Option<R> {
+    /// Takes the oldest received frame out, if there is one: as a packet where it lies, or, while
+    /// many packets lie in frames, by passing its bytes to `copy` and giving the frame back to the
+    /// kernel. If `copy` returns nothing, the frame stays the oldest.
+    pub(crate) fn receive<R>(
+        &mut self,
+        in_place: impl FnOnce(Packet) -> R,
+        copy: impl FnOnce(&[u8]) -> Option<R>,
+    ) -> Option<R> {
         let desc = self.rx.peek()?;
+        if let Some(packet) = self.packet(desc) {
+            self.rx.take();
+            return Some(in_place(packet));
+        }
         if self.fill.room() == 0 {
             // The kernel has not said yet what it has taken from the ring. The frame waits.
             return None;
         }
         // SAFETY: the kernel has given the frame to this side, and gets it back only below; the
         // transmit side uses other frames.
-        let bytes = unsafe { self.socket.frames.read(desc.addr, desc.len as usize) };
-        let result = read(bytes)?;
+        let bytes = unsafe { self.socket.frames().read(desc.addr, desc.len as usize) };
+        let result = copy(bytes)?;
         self.rx.take();
-        let put = self.fill.put(self.socket.frames.frame_of(desc.addr));
+        let put = self.fill.put(self.socket.frames().frame_of(desc.addr));
         assert!(put, "there was room, and only this side takes it");
         Some(result)
+    }
+
+    /// Makes a packet of a received frame, if the kernel has enough other frames, and if there is
+    /// room for the packet's own data in front of the bytes.
+    fn packet(&mut self, desc: xdp_desc) -> Option<Packet> {
+        if self.pool.out() as usize + self.home.len() >= self.most {
+            return None;
+        }
+        let (at, room) = self.socket.frames().at(desc.addr);
+        let in_front = desc.addr - self.socket.frames().frame_of(desc.addr);
+        if in_front < MappedPool::HEADER as u64
+            || !at.addr().get().is_multiple_of(MappedPool::ALIGN)
+        {
+            return None;
+        }
+        let (len, room) = (u16::try_from(desc.len).ok()?, u16::try_from(room).ok()?);
+        // SAFETY: the bytes and the room in front of them lie in one frame, which the kernel has
+        // given to this side and initialised as far as `len`; the frame goes back to the kernel
+        // only after `reclaim` has returned it.
+        (len <= room).then(|| unsafe { self.pool.packet(at, room, len) })
+    }
+
+    /// Discards the oldest received frame. Returns false if there is none.
+    pub(crate) fn discard(&mut self) -> bool {
+        self.rx.take().is_some()
+    }
+
+    /// Gives frames whose packets were dropped back to the kernel.
+    fn refill(&mut self) {
+        let Self { pool, home, fill, socket, .. } = self;
+        let frames = socket.frames();
+        pool.reclaim(|payload| home.push(frames.frame_at(payload)));
+        home.retain(|frame| frames.is_in_ring(*frame) || !fill.put(*frame));
     }
 
     /// Shows the kernel the frames that were given back, and wakes it if it waits for them. With
     /// `ask`, calls it in any case. Returns its answer: ENXIO says that the interface is gone.
     pub(crate) fn release(&mut self, ask: bool) -> io::Result<()> {
+        self.refill();
         self.rx.release();
         self.fill.publish();
         if !self.fill.needs_wakeup() && !ask {

@@ -13,6 +13,10 @@ use crate::sys::RxSide;
 
 /// Receives the frames that arrive at a queue of an [`Xdp`](super::Xdp).
 ///
+/// A packet lies where the kernel, or the card, has put the frame, and is not copied. While packets
+/// lie in half of the frames, further frames are copied into packets that the caller makes, so that
+/// the kernel always has frames to receive into.
+///
 /// A sender in the same kernel, such as the other end of a veth pair, may have left the checksum of
 /// TCP or UDP to a card. Such a frame is told by its checksum field, which holds the sum of the
 /// pseudo-header, and its packet has a [partial checksum](Packet::partial_checksum).
@@ -64,18 +68,19 @@ impl Receive for XdpReceiver {
         let (mut count, seed, stats) = (0, self.seed, &self.stats);
         // A frame that is discarded counts as well, so that the call ends.
         for _ in 0..most {
-            let received = self.side.receive(|bytes| {
+            let received = self.side.receive(Some, |bytes| {
                 let mut packet = make(bytes.len())?;
                 if packet.capacity() < bytes.len() {
                     stats.no_room.add(1);
                     return Some(None);
                 }
                 packet.set_payload(bytes);
-                packet.set_layer(Layer::Ethernet);
+                stats.received_copied.add(1);
                 Some(Some(packet))
             });
             let Some(received) = received else { break };
             if let Some(mut packet) = received {
+                packet.set_layer(Layer::Ethernet);
                 frame::find_partial_checksum(&mut packet);
                 frame::describe(&mut packet, seed);
                 stats.received.add(1);
@@ -112,7 +117,7 @@ impl Drop for XdpReceiver {
             // An error would mean that the queue has no entry.
             let _ = redirect.clear(self.queue);
         }
-        while self.side.receive(|_| Some(())).is_some() {
+        while self.side.discard() {
             self.stats.unread.add(1);
         }
     }

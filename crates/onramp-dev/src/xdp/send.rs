@@ -83,7 +83,9 @@ impl Xdp {
         }
         let Some(whole) = whole else {
             frame::complete_checksum(packet);
-            self.side.put(packet.payload());
+            if !self.side.put_in_place(packet.payload()) {
+                self.copy(packet.payload());
+            }
             self.count(packet.payload().len(), out);
             return true;
         };
@@ -92,11 +94,16 @@ impl Xdp {
         for index in 0..frames {
             whole.write_segment(packet.payload(), index, &mut bytes);
             frame::write_checksum(whole.partial_checksum(), &mut bytes);
-            self.side.put(&bytes);
+            self.copy(&bytes);
             self.count(bytes.len(), out);
         }
         self.segment = bytes;
         true
+    }
+
+    fn copy(&mut self, bytes: &[u8]) {
+        self.side.put(bytes);
+        self.stats.copied.add(1);
     }
 
     fn count(&self, bytes: usize, out: &mut Transmitted) {

@@ -122,17 +122,24 @@ impl Bed {
     /// Makes Onramp's bridge, as `onramp shape` does.
     fn bridge(&self, path: Path, shaper: Option<Shaper>) -> Result<Bridge, Error> {
         let told = |error: std::io::Error| Error::Network(error.to_string());
-        let open = move |side: &str| -> std::io::Result<(Box<dyn Receive>, Box<dyn Device>)> {
+        type Side = (Box<dyn Receive>, Box<dyn Device>);
+        let open = move || -> std::io::Result<Vec<Side>> {
             if path == Path::Onramp {
-                let (from, to) = PacketSocket::open_side(side, 1)?;
-                return Ok((Box::new(from), Box::new(to)));
+                let open = |side: &&str| {
+                    let (from, to) = PacketSocket::open_side(side, 1)?;
+                    Ok((Box::new(from) as _, Box::new(to) as _))
+                };
+                return SIDES.iter().map(open).collect();
             }
-            let mut to = Xdp::open(side, 0, XdpOptions::default())?;
-            let from = to.receiver().expect("nobody has taken it");
-            Ok((Box::new(from), Box::new(to)))
+            let both = Xdp::open_all(&SIDES.map(|side| (side, 0)), XdpOptions::default())?;
+            let side = |mut to: Xdp| -> Side {
+                (Box::new(to.receiver().expect("nobody has taken it")), Box::new(to))
+            };
+            Ok(both.into_iter().map(side).collect())
         };
-        let [one, other] = SIDES.map(|side| self.middle.run(move || open(side)).map_err(told));
-        let ((from_near, to_near), (from_far, to_far)) = (one?, other?);
+        let mut sides = self.middle.run(open).map_err(told)?.into_iter();
+        let [near, far] = [(); 2].map(|()| sides.next().expect("a bridge has two sides"));
+        let ((from_near, to_near), (from_far, to_far)) = (near, far);
         let way = |from: Box<dyn Receive>, lines: &[String], to: Box<dyn Device>| {
             let mut setup = Setup::default();
             for line in lines {

@@ -4,7 +4,6 @@
 mod bell;
 mod below;
 mod cancel;
-mod mapped;
 mod requests;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
