@@ -3,7 +3,7 @@
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
 use super::MappedPool;
 use crate::packet::Packet;
@@ -23,7 +23,20 @@ pub struct Memory {
     /// Whether a packet lies in the frame.
     taken: [AtomicBool; COUNT],
     uses: [UnsafeCell<u32>; COUNT],
-    freed: Arc<AtomicUsize>,
+    freed: Freed,
+}
+
+/// Counts how often a memory was freed.
+#[derive(Clone, Debug, Default)]
+pub struct Freed(Arc<AtomicUsize>);
+
+impl Freed {
+    /// Returns the number of times.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        // Relaxed: the test has joined the threads that could free the memory.
+        self.0.load(Relaxed)
+    }
 }
 
 // SAFETY: the pointer belongs to no thread, and the cells are accessed only by a thread that has a
@@ -37,13 +50,13 @@ impl Memory {
         Layout::from_size_align(SIZE * COUNT, MappedPool::ALIGN).expect("it is small")
     }
 
-    /// Makes the memory. The number counts how often it was freed.
+    /// Makes the memory.
     #[must_use]
-    pub fn new() -> (Arc<Self>, Arc<AtomicUsize>) {
+    pub fn new() -> (Arc<Self>, Freed) {
         // SAFETY: the layout is not empty.
         let start = unsafe { alloc_zeroed(Self::layout()) };
         let start = NonNull::new(start).unwrap_or_else(|| handle_alloc_error(Self::layout()));
-        let freed = Arc::<AtomicUsize>::default();
+        let freed = Freed::default();
         let uses = std::array::from_fn(|_| UnsafeCell::new(0));
         let memory = Self { start, taken: Default::default(), uses, freed: freed.clone() };
         (Arc::new(memory), freed)
@@ -68,7 +81,8 @@ impl Memory {
     ///
     /// Panics if there is no such frame, or if a packet lies in it.
     pub fn packet(&self, pool: &mut MappedPool, frame: usize, len: u16) -> Packet {
-        assert!(!self.taken[frame].swap(true, SeqCst), "a packet lies in frame {frame}");
+        // Relaxed: only the thread that has the pool accesses this.
+        assert!(!self.taken[frame].swap(true, Relaxed), "a packet lies in frame {frame}");
         self.use_frame(frame);
         // SAFETY: no packet lies in the frame, whose bytes are initialised.
         unsafe { pool.packet(self.payload(frame), ROOM, len) }
@@ -80,7 +94,8 @@ impl Memory {
         pool.reclaim(|payload| {
             let frame = (payload.addr().get() - self.start.addr().get()) / SIZE;
             self.use_frame(frame);
-            self.taken[frame].store(false, SeqCst);
+            // Relaxed: as in `packet`.
+            self.taken[frame].store(false, Relaxed);
             home.push(frame);
         });
         home.sort_unstable();
@@ -90,7 +105,8 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        self.freed.fetch_add(1, SeqCst);
+        // Relaxed: see `Freed::count`.
+        self.freed.0.fetch_add(1, Relaxed);
         (0..COUNT).for_each(|frame| self.use_frame(frame));
         // SAFETY: `new` allocated the memory with this layout.
         unsafe { dealloc(self.start.as_ptr(), Self::layout()) };

@@ -1,8 +1,6 @@
 //! Models of packets in memory of a device: they come home from other threads, and the last of all
 //! frees the memory.
 
-use std::sync::atomic::Ordering::SeqCst;
-
 use onramp_queue::MappedPool;
 use onramp_queue::mapped_memory::Memory;
 
@@ -28,7 +26,7 @@ fn frames_come_home() {
         join(threads);
         assert_eq!((memory.home(&mut pool), pool.out()), (vec![0, 1], 0));
         drop((memory, pool));
-        assert_eq!(freed.load(SeqCst), 1);
+        assert_eq!(freed.count(), 1);
     });
 }
 
@@ -46,6 +44,6 @@ fn who_is_last_frees_the_memory() {
         let threads = drop_on_threads::<2>(out.into_iter().collect());
         drop(pool);
         join(threads);
-        assert_eq!(freed.load(SeqCst), 1);
+        assert_eq!(freed.count(), 1);
     });
 }
