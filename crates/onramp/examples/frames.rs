@@ -1,5 +1,5 @@
-//! How many frames a second one thread sends through AF_XDP and through a packet socket, bare and
-//! through a link with `fq` in between. Each way sends from one end of a veth pair, in a network
+//! How many frames a second one thread sends through AF_XDP and through a packet socket: bare,
+//! through a link with `fq` in between, and with the link's own thread to transmit. Each way sends from one end of a veth pair, in a network
 //! namespace of its own, to the other end, where the kernel discards the frames, because they are
 //! for another station.
 //! Run as root: `cargo run --release -p onramp --example frames [BYTES] [SECONDS] [ROUNDS]`.
@@ -7,7 +7,9 @@
 use std::process::Command;
 
 use onramp::dev::{MonotonicClock, PacketOptions, PacketSocket, Xdp, XdpOptions};
-use onramp::{Clock as _, Credits, Device, Instant, Layer, Link, Packet, PacketList, TrySendError};
+use onramp::{
+    Clock as _, Credits, Device, Instant, Layer, Link, Mode, Packet, PacketList, TrySendError,
+};
 use rustix::time::{ClockId, clock_gettime};
 
 type Error = Box<dyn std::error::Error>;
@@ -18,8 +20,22 @@ const FLOWS: u64 = 16;
 /// Tells the process that it is in a namespace of its own.
 const INSIDE: &str = "ONRAMP_FRAMES_INSIDE";
 
-/// The ways, each with its name.
-const WAYS: [&str; 4] = ["xdp", "xdp, fq", "packet socket", "packet socket, fq"];
+/// A way to send: by which device, and with `fq` in which mode of a link, if not by the device
+/// alone.
+struct Way {
+    name: &'static str,
+    xdp: bool,
+    link: Option<Mode>,
+}
+
+const WAYS: [Way; 6] = [
+    Way { name: "xdp", xdp: true, link: None },
+    Way { name: "xdp, fq", xdp: true, link: Some(Mode::Hybrid) },
+    Way { name: "xdp, fq, dedicated", xdp: true, link: Some(Mode::Dedicated) },
+    Way { name: "packet socket", xdp: false, link: None },
+    Way { name: "packet socket, fq", xdp: false, link: Some(Mode::Hybrid) },
+    Way { name: "packet socket, fq, dedicated", xdp: false, link: Some(Mode::Dedicated) },
+];
 
 fn main() -> Result<(), Error> {
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -44,10 +60,10 @@ fn main() -> Result<(), Error> {
             return Err(format!("`ip {line}` failed: run this as root").into());
         }
     }
-    let mut results: [Vec<(f64, f64)>; 4] = Default::default();
+    let mut results: [Vec<(f64, f64)>; WAYS.len()] = Default::default();
     // The ways take turns, so that a slow time of the machine meets all of them.
     for _ in 0..rounds {
-        for (way, results) in results.iter_mut().enumerate() {
+        for (way, results) in WAYS.iter().zip(&mut results) {
             results.push(measure(way, bytes, seconds)?);
         }
     }
@@ -57,17 +73,17 @@ fn main() -> Result<(), Error> {
     };
     println!("{bytes} bytes a frame, {rounds} rounds of {seconds} s, medians (extremes)");
     let mut bare = 0.0;
-    for (way, results) in results.iter().enumerate() {
+    for (way, results) in WAYS.iter().zip(&results) {
         let mut rates: Vec<f64> = results.iter().map(|(rate, _)| rate / 1e6).collect();
         let mut times: Vec<f64> = results.iter().map(|(_, ns)| *ns).collect();
         let (rate, ns) = (median(&mut rates), median(&mut times));
-        if way.is_multiple_of(2) {
+        if way.link.is_none() {
             bare = rate;
         }
         let (least, most) = (rates[0], rates[rates.len() - 1]);
         println!(
-            "{:18} {rate:.3} Mpps ({least:.3}-{most:.3}), CPU {ns:.0} ns a frame, {:.2} of bare",
-            WAYS[way],
+            "{:28} {rate:.3} Mpps ({least:.3}-{most:.3}), CPU {ns:.0} ns a frame, {:.2} of bare",
+            way.name,
             rate / bare
         );
     }
@@ -75,8 +91,8 @@ fn main() -> Result<(), Error> {
 }
 
 /// Opens the device of a way.
-fn device(way: usize) -> Result<Box<dyn Device>, Error> {
-    if way < 2 {
+fn device(way: &Way) -> Result<Box<dyn Device>, Error> {
+    if way.xdp {
         let options = XdpOptions { receive: false, ..XdpOptions::default() };
         return Ok(Box::new(Xdp::open("x0", 0, options)?));
     }
@@ -86,7 +102,7 @@ fn device(way: usize) -> Result<Box<dyn Device>, Error> {
 }
 
 /// Returns the frames per second, and the processor time of a frame in nanoseconds.
-fn measure(way: usize, bytes: usize, seconds: f64) -> Result<(f64, f64), Error> {
+fn measure(way: &Way, bytes: usize, seconds: f64) -> Result<(f64, f64), Error> {
     let device = device(way)?;
     let mut frame = vec![0; bytes];
     // From a station of the documentation's address block to one that nobody is.
@@ -94,10 +110,9 @@ fn measure(way: usize, bytes: usize, seconds: f64) -> Result<(f64, f64), Error> 
     frame[14..34]
         .copy_from_slice(&[0x45, 0, 0, 20, 0, 0, 0, 0, 64, 17, 0, 0, 192, 0, 2, 1, 192, 0, 2, 2]);
     let mut clock = Stopwatch { warm_up_ns: seconds * 0.2e9, ns: seconds * 1e9, began: None };
-    let sent = if way.is_multiple_of(2) {
-        bare(device, &frame, &mut clock)
-    } else {
-        through(device, &frame, &mut clock)?
+    let sent = match way.link {
+        None => bare(device, &frame, &mut clock),
+        Some(mode) => through(device, mode, &frame, &mut clock)?,
     };
     Ok((sent.count as f64 * 1e9 / sent.ns, sent.cpu_ns / sent.count as f64))
 }
@@ -171,9 +186,14 @@ fn bare(mut device: Box<dyn Device>, frame: &[u8], clock: &mut Stopwatch) -> Sen
 }
 
 /// Sends through a link.
-fn through(device: Box<dyn Device>, frame: &[u8], clock: &mut Stopwatch) -> Result<Sent, Error> {
+fn through(
+    device: Box<dyn Device>,
+    mode: Mode,
+    frame: &[u8],
+    clock: &mut Stopwatch,
+) -> Result<Sent, Error> {
     let credits = Credits { packets: 1_024, bytes: 4 << 20 };
-    let link = Link::devices([device]).qdisc("fq").credits(credits).build()?;
+    let link = Link::devices([device]).qdisc("fq").mode(mode).credits(credits).build()?;
     let mut sender = link.sender();
     let flows: Vec<_> = (0..FLOWS).map(|_| sender.flow(None)).collect();
     let start = MonotonicClock.now();
