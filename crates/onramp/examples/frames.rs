@@ -1,8 +1,8 @@
 //! How many frames a second one thread sends through AF_XDP and through a packet socket: bare,
-//! through a link with `fq` in between, and with the link's own thread to transmit. Each way sends from one end of a veth pair, in a network
-//! namespace of its own, to the other end, where the kernel discards the frames, because they are
-//! for another station.
-//! Run as root: `cargo run --release -p onramp --example frames [BYTES] [SECONDS] [ROUNDS]`.
+//! through a link with `fq` in between, and with the link's own thread to transmit. Each way sends
+//! from one end of a veth pair, in a network namespace of its own, to the other end, where the
+//! kernel discards the frames, because they are for another station. Run as root: `cargo run
+//! --release -p onramp --example frames [BYTES] [SECONDS] [ROUNDS]`.
 
 use std::process::Command;
 
