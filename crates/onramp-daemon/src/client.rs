@@ -5,6 +5,7 @@ use std::fmt;
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use onramp_host::Reply;
 use serde::Deserialize;
@@ -13,10 +14,15 @@ use serde_json::json;
 use crate::wire::VERSION;
 use crate::{socket, wire};
 
+/// How long a client waits for an answer. The daemon answers most commands within a second, and the
+/// largest batch that it takes within some seconds.
+const PATIENCE: Duration = Duration::from_mins(1);
+
 /// A connection to a daemon.
 #[derive(Debug)]
 pub struct Client {
     reader: BufReader<UnixStream>,
+    patience: Duration,
     id: u64,
 }
 
@@ -25,7 +31,7 @@ pub struct Client {
 pub enum ClientError {
     /// No daemon listens at this path, or this user may not use it.
     Absent(PathBuf, io::Error),
-    /// The connection broke.
+    /// The connection broke, or the daemon did not answer in time.
     Lost(io::Error),
     /// The daemon refuses the request, and says why.
     Refused(String),
@@ -80,15 +86,31 @@ struct Said {
 }
 
 impl Client {
-    /// Connects to the daemon at `path`.
+    /// Connects to the daemon at `path`. A request that the daemon does not answer within a minute
+    /// fails.
     ///
     /// # Errors
     ///
     /// [`ClientError::Absent`] if no daemon listens at `path`.
     pub fn connect(path: &Path) -> Result<Self, ClientError> {
+        Self::patient(path, PATIENCE)
+    }
+
+    fn patient(path: &Path, patience: Duration) -> Result<Self, ClientError> {
         let absent = |error| ClientError::Absent(path.to_owned(), error);
         let stream = UnixStream::connect(path).map_err(absent)?;
-        Ok(Self { reader: BufReader::new(stream), id: 0 })
+        stream.set_read_timeout(Some(patience)).map_err(ClientError::Lost)?;
+        stream.set_write_timeout(Some(patience)).map_err(ClientError::Lost)?;
+        Ok(Self { reader: BufReader::new(stream), patience, id: 0 })
+    }
+
+    /// Says how long the client has waited, if the error is that the time was over.
+    fn lost(&self, error: io::Error) -> ClientError {
+        if error.kind() != io::ErrorKind::WouldBlock {
+            return ClientError::Lost(error);
+        }
+        let why = format!("nothing came within {:?}", self.patience);
+        ClientError::Lost(io::Error::new(io::ErrorKind::TimedOut, why))
     }
 
     /// Asks the daemon to execute one command, and returns the reply.
@@ -137,9 +159,9 @@ impl Client {
         // refuses the client sends the reason of the refusal without reading the request.
         let sent = self.reader.get_ref().write_all(&wire::line(&request));
         let mut line = String::new();
-        let read = self.reader.read_line(&mut line).map_err(ClientError::Lost)?;
+        let read = self.reader.read_line(&mut line).map_err(|error| self.lost(error))?;
         if read == 0 {
-            sent.map_err(ClientError::Lost)?;
+            sent.map_err(|error| self.lost(error))?;
             return Err(ClientError::Lost(io::ErrorKind::UnexpectedEof.into()));
         }
         let answer: Answer = serde_json::from_str(&line)
@@ -148,5 +170,22 @@ impl Client {
             return Err(ClientError::Strange(line.trim_end().to_owned()));
         }
         Ok(answer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixListener;
+
+    use super::*;
+
+    #[test]
+    fn a_daemon_that_does_not_answer_is_not_waited_for_without_end() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("socket");
+        let _mute = UnixListener::bind(&path).expect("a socket");
+        let mut client = Client::patient(&path, Duration::from_millis(20)).expect("it listens");
+        let error = client.exec(&["tc", "qdisc", "show"], "/").expect_err("it is mute");
+        assert_eq!(error.to_string(), "the daemon does not answer: nothing came within 20ms");
     }
 }

@@ -1,8 +1,9 @@
-//! How many frames a second one thread sends through AF_XDP and through a packet socket: bare,
-//! through a link with `fq` in between, and with the link's own thread to transmit. Each way sends
-//! from one end of a veth pair, in a network namespace of its own, to the other end, where the
-//! kernel discards the frames, because they are for another station. Run as root: `cargo run
-//! --release -p onramp --example frames [BYTES] [SECONDS] [ROUNDS]`.
+//! How many frames a second one thread sends through AF_XDP and through a packet socket: bare, and
+//! through a link with `fq` in each of the three modes. Each way sends from one end of a veth pair,
+//! in a network namespace of its own, to the other end, where the kernel discards the frames,
+//! because they are for another station. Run as root: `cargo run --release -p onramp --example
+//! frames [BYTES] [SECONDS] [ROUNDS] [CREDITS]`, where CREDITS is how many frames of the sender may
+//! wait at a time.
 
 use std::process::Command;
 
@@ -28,12 +29,14 @@ struct Way {
     link: Option<Mode>,
 }
 
-const WAYS: [Way; 6] = [
+const WAYS: [Way; 8] = [
     Way { name: "xdp", xdp: true, link: None },
     Way { name: "xdp, fq", xdp: true, link: Some(Mode::Hybrid) },
+    Way { name: "xdp, fq, inline", xdp: true, link: Some(Mode::Inline) },
     Way { name: "xdp, fq, dedicated", xdp: true, link: Some(Mode::Dedicated) },
     Way { name: "packet socket", xdp: false, link: None },
     Way { name: "packet socket, fq", xdp: false, link: Some(Mode::Hybrid) },
+    Way { name: "packet socket, fq, inline", xdp: false, link: Some(Mode::Inline) },
     Way { name: "packet socket, fq, dedicated", xdp: false, link: Some(Mode::Dedicated) },
 ];
 
@@ -48,6 +51,12 @@ fn main() -> Result<(), Error> {
     let word = |place: usize, usual: &'static str| words.get(place).map_or(usual, String::as_str);
     let (bytes, seconds): (usize, f64) = (word(0, "60").parse()?, word(1, "0.5").parse()?);
     let rounds: usize = word(2, "7").parse()?;
+    let credits = Credits { packets: word(3, "1024").parse()?, bytes: 4 << 20 };
+    if !(1..=Credits::PACKETS_MAX).contains(&credits.packets) {
+        return Err(
+            format!("{} credits: give 1 to {}", credits.packets, Credits::PACKETS_MAX).into()
+        );
+    }
     if !(34..=1_514).contains(&bytes) {
         return Err(format!("{bytes} bytes: a frame has 34 to 1514").into());
     }
@@ -64,7 +73,7 @@ fn main() -> Result<(), Error> {
     // The ways take turns, so that a slow time of the machine meets all of them.
     for _ in 0..rounds {
         for (way, results) in WAYS.iter().zip(&mut results) {
-            results.push(measure(way, bytes, seconds)?);
+            results.push(measure(way, credits, bytes, seconds)?);
         }
     }
     let median = |values: &mut Vec<f64>| {
@@ -102,7 +111,7 @@ fn device(way: &Way) -> Result<Box<dyn Device>, Error> {
 }
 
 /// Returns the frames per second, and the processor time of a frame in nanoseconds.
-fn measure(way: &Way, bytes: usize, seconds: f64) -> Result<(f64, f64), Error> {
+fn measure(way: &Way, credits: Credits, bytes: usize, seconds: f64) -> Result<(f64, f64), Error> {
     let device = device(way)?;
     let mut frame = vec![0; bytes];
     // From a station of the documentation's address block to one that nobody is.
@@ -112,7 +121,7 @@ fn measure(way: &Way, bytes: usize, seconds: f64) -> Result<(f64, f64), Error> {
     let mut clock = Stopwatch { warm_up_ns: seconds * 0.2e9, ns: seconds * 1e9, began: None };
     let sent = match way.link {
         None => bare(device, &frame, &mut clock),
-        Some(mode) => through(device, mode, &frame, &mut clock)?,
+        Some(mode) => through(device, mode, credits, &frame, &mut clock)?,
     };
     Ok((sent.count as f64 * 1e9 / sent.ns, sent.cpu_ns / sent.count as f64))
 }
@@ -189,10 +198,10 @@ fn bare(mut device: Box<dyn Device>, frame: &[u8], clock: &mut Stopwatch) -> Sen
 fn through(
     device: Box<dyn Device>,
     mode: Mode,
+    credits: Credits,
     frame: &[u8],
     clock: &mut Stopwatch,
 ) -> Result<Sent, Error> {
-    let credits = Credits { packets: 1_024, bytes: 4 << 20 };
     let link = Link::devices([device]).qdisc("fq").mode(mode).credits(credits).build()?;
     let mut sender = link.sender();
     let flows: Vec<_> = (0..FLOWS).map(|_| sender.flow(None)).collect();
