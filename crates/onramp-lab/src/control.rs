@@ -247,18 +247,22 @@ fn link(lines: &[&str], queues: usize) -> Result<Link, Error> {
     Link::devices(devices).tree(&setup).build().map_err(Error::Link)
 }
 
-/// Sends through the first queue until `stop` is set, and waits until all packets have left.
+/// Sends through the first queue until `stop` is set, at least one packet, and waits until all
+/// packets have left.
 fn send(link: &Link, stop: &AtomicBool, sent: &Sent) {
     let mut sender = link.sender();
     let flow = sender.flow_with(None, Mapping::Port(0));
     let (mut packets, mut stall_max_ns) = (0, 0);
     let mut before = MonotonicClock.now();
-    // Relaxed: `stop` publishes no other data; this thread only has to see it at some time.
-    while !stop.load(Ordering::Relaxed) {
+    loop {
         packets += u64::from(sender.send(&flow, &[0; PAYLOAD]).is_ok());
         let now = MonotonicClock.now();
         stall_max_ns = now.since(before).max(stall_max_ns);
         before = now;
+        // Relaxed: `stop` publishes no other data; this thread only has to see it at some time.
+        if stop.load(Ordering::Relaxed) {
+            break;
+        }
     }
     sender.flush(PATIENCE);
     // Relaxed: the thread that reads these values joins this thread first.

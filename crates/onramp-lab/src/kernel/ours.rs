@@ -94,21 +94,24 @@ fn senders(
     group.run_bound(cpus, span, || Ok(taken()), body)
 }
 
-/// Sends packets until the run is stopped. Returns the number of packets that the path took.
+/// Sends packets until the run is stopped, at least one. Returns the number of packets that the path
+/// took.
 fn send(worker: &mut impl Worker, phase: &PhaseCell, payload: &mut [u8; PACKET]) -> u64 {
     let mut submitted = 0_u64;
-    while !phase.is_stop() {
+    loop {
         payload[..8].copy_from_slice(&submitted.to_le_bytes());
         match worker.send(payload) {
             Sent::Full => worker.wait(),
-            Sent::Stopped => break,
+            Sent::Stopped => return submitted,
             Sent::Staged | Sent::Congested | Sent::Dropped => {
                 submitted += 1;
                 worker.give_way();
             }
         }
+        if phase.is_stop() {
+            return submitted;
+        }
     }
-    submitted
 }
 
 /// A thread that sends without link and qdisc, to its own device.
