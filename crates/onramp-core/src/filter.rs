@@ -59,8 +59,8 @@
 //! Source: `tc(8)`, sections "CLASSIFIERS" and "FILTERS"; behaviour of Linux 7.2
 //! `net/sched/cls_api.c`, `cls_matchall.c`, `cls_fw.c`, `cls_basic.c`.
 //! Differs: the file of each kind lists its differences; no shared blocks, no templates of chains,
-//! no offload, no `mirred`. A filter with `indev` matches no packet, because packets that are sent
-//! have not come in by any device.
+//! no offload, no `mirred`. A filter with `indev` matches only packets that come in at this device:
+//! of a packet that leaves, Onramp does not know by which device it has come in.
 //! Invariant: actions restart the classification of a packet at most 16 times; at the next restart,
 //! the packet is dropped.
 
@@ -91,7 +91,7 @@ mod words;
 
 use std::collections::BTreeMap;
 
-use onramp_queue::Packet;
+use onramp_queue::{Layer, Packet};
 
 use self::control::Control;
 use self::ematch::Tree;
@@ -126,6 +126,30 @@ pub enum Decision {
     /// The actions of a filter have decided to drop the packet.
     Drop,
 }
+
+/// Which way the packets go about which filters are asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// The packets come in at the device.
+    In,
+    /// The packets are about to leave through the device.
+    Out,
+}
+
+impl Way {
+    /// Returns the length of a packet in bytes, as counters and rates use it. As in Linux, a packet
+    /// that comes in counts without its link header, and a packet that leaves counts with it.
+    #[inline]
+    pub(crate) fn len(self, pkt: &Packet) -> u32 {
+        match (self, pkt.layer()) {
+            (Self::Out, _) | (Self::In, Layer::Ip) => pkt.len,
+            (Self::In, Layer::Ethernet | Layer::Datagram) => pkt.len.saturating_sub(ETHERNET),
+        }
+    }
+}
+
+/// Length of an Ethernet header in bytes.
+const ETHERNET: u32 = 14;
 
 /// The filters of a qdisc or of a class, in the order in which they are asked.
 #[derive(Debug, Default)]
@@ -195,15 +219,20 @@ enum Match {
     Drop,
 }
 
-/// What the filters have computed about a packet so far. Each part is computed when a filter first
-/// needs it.
-#[derive(Debug, Default)]
+/// What the filters know about a packet: which way it goes, and what they have computed so far.
+/// Each part is computed when a filter first needs it.
+#[derive(Debug)]
 struct Look {
+    way: Way,
     dissected: Option<Dissected>,
     row: Option<flower::Row>,
 }
 
 impl Look {
+    fn new(way: Way) -> Self {
+        Self { way, dissected: None, row: None }
+    }
+
     #[inline]
     fn at(&mut self, pkt: &Packet) -> &Dissected {
         self.dissected.get_or_insert_with(|| Dissected::of(pkt))
@@ -310,7 +339,7 @@ impl FilterSpec {
 
     /// Counts a match of this filter, runs its actions, and returns the packet's class and what the
     /// actions decide. The class is `class` if the matcher found one, and otherwise the filter's
-    /// own class. Returns `None` for a filter with `indev`, which matches no packet.
+    /// own class. Returns `None` if the filter has an `indev` by which the packet has not come in.
     #[inline]
     fn act(
         &mut self,
@@ -319,9 +348,7 @@ impl FilterSpec {
         pkt: &mut Packet,
         now: Instant,
     ) -> Option<(Handle, Control)> {
-        // Packets that are sent have not come in by any device, so a filter with `indev` matches
-        // none of them.
-        if self.indev.is_some() {
+        if self.indev.is_some() && !(look.way == Way::In && self.indev_is_own) {
             return None;
         }
         self.hits += 1;
@@ -348,11 +375,20 @@ impl Filters {
         if self.is_empty() {
             return Decision::Unknown;
         }
-        self.walk(pkt, now)
+        self.walk(Way::Out, pkt, now)
     }
 
-    fn walk(&mut self, pkt: &mut Packet, now: Instant) -> Decision {
-        let mut look = Look::default();
+    /// Whether a packet meets any filter: whether there is one in chain 0, where each search
+    /// begins.
+    #[inline]
+    pub(crate) fn are_met(&self) -> bool {
+        self.filters.first().is_some_and(|filter| filter.chain == 0)
+    }
+
+    /// Asks the filters in order until one matches, and returns what it decides about the packet,
+    /// which goes this way.
+    pub(crate) fn walk(&mut self, way: Way, pkt: &mut Packet, now: Instant) -> Decision {
+        let mut look = Look::new(way);
         let (mut chain, mut at, mut restarts) = (0, 0, 0);
         loop {
             let Some(filter) = self.filters.get_mut(at).filter(|filter| filter.chain == chain)

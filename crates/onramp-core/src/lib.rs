@@ -46,7 +46,7 @@ pub use tc::{Facts, Setup, Taken, cmd};
 pub use tc::{Kinds, Spec};
 pub use tree::{RootQdisc, Stopped, Totals, Tree};
 #[cfg(feature = "tc")]
-pub use {tc::Change, tree::Edit};
+pub use {tc::Change, tree::Edit, tree::Ingress};
 
 /// Types that describe a running tree (its qdiscs, classes and counters) and how `tc` lists them.
 pub mod view {

@@ -5,6 +5,8 @@ pub(crate) mod buckets;
 pub(crate) mod call;
 pub(crate) mod classes;
 pub(crate) mod flows;
+#[cfg(feature = "tc")]
+pub(crate) mod front;
 pub(crate) mod kind;
 pub(crate) mod qdisc;
 pub(crate) mod qdisc_counters;

@@ -5,6 +5,8 @@ mod apply;
 #[cfg(feature = "tc")]
 mod edit;
 #[cfg(feature = "tc")]
+mod ingress;
+#[cfg(feature = "tc")]
 mod look;
 mod root_qdisc;
 
@@ -16,6 +18,8 @@ use crate::tc::Spec;
 
 #[cfg(feature = "tc")]
 pub use self::edit::Edit;
+#[cfg(feature = "tc")]
+pub use self::ingress::Ingress;
 pub use self::root_qdisc::RootQdisc;
 
 /// A tree of qdiscs without threads, sockets or a clock. Calls move packets in and out, and every
@@ -175,10 +179,11 @@ impl Tree {
     /// If the packet did not bypass the tree, returns the verdict of [`enqueue`](Self::enqueue) on
     /// the packet.
     pub fn pass_or_enqueue(&mut self, now: Instant, pkt: Packet) -> Result<Packet, Verdict> {
-        if self.root.backlog().packets > 0 || !self.root.qdisc().can_bypass() {
-            return Err(self.enqueue(now, pkt));
-        }
         self.totals.enqueued_packets += 1;
+        let Some(pkt) = self.admit(now, pkt) else { return Err(Verdict::Dropped) };
+        if self.root.backlog().packets > 0 || !self.root.qdisc().can_bypass() {
+            return Err(self.call(now, |root, cx| root.enqueue(pkt, cx)));
+        }
         self.totals.sent_packets += 1;
         self.totals.sent_bytes += u64::from(pkt.len);
         let mut drops = PacketList::new();
@@ -192,6 +197,7 @@ impl Tree {
     /// any packet that is enqueued later.
     pub fn keep_or_enqueue(&mut self, now: Instant, pkt: Packet) -> Verdict {
         self.totals.enqueued_packets += 1;
+        let Some(pkt) = self.admit(now, pkt) else { return Verdict::Dropped };
         let passes = self.root.backlog().packets == 0 && self.root.qdisc().can_bypass();
         // In Linux, a packet that could bypass the qdisc has been offered to the device, was
         // refused, and is put back into the qdisc, which counts as a requeue.
@@ -205,6 +211,7 @@ impl Tree {
     /// Enqueues `pkt` or drops it.
     pub fn enqueue(&mut self, now: Instant, pkt: Packet) -> Verdict {
         self.totals.enqueued_packets += 1;
+        let Some(pkt) = self.admit(now, pkt) else { return Verdict::Dropped };
         self.call(now, |root, cx| root.enqueue(pkt, cx))
     }
 
@@ -212,14 +219,20 @@ impl Tree {
     /// packets that the tree already held and that were dropped to make room.
     pub fn enqueue_list(&mut self, now: Instant, packets: PacketList) -> u32 {
         self.totals.enqueued_packets += u64::from(packets.len());
-        self.call(now, |root, cx| {
+        let mut stopped = PacketList::new();
+        let dropped = self.call(now, |root, cx| {
             root.qdisc().prefetch_flows(&packets, packets.len());
             for pkt in packets {
-                // `call` counts the dropped packets, so the verdict is not needed.
-                let _ = root.enqueue(pkt, cx);
+                if let Some(pkt) = root.admit(pkt, now, &mut stopped) {
+                    // `call` counts the dropped packets, so the verdict is not needed.
+                    let _ = root.enqueue(pkt, cx);
+                }
             }
             cx.drops.len()
-        })
+        });
+        let all = dropped + stopped.len();
+        self.settle(0, stopped);
+        all
     }
 
     /// Returns the next packet if one may leave now. Otherwise says when one may leave, or that the
@@ -301,6 +314,18 @@ impl Tree {
     /// see [`Qdisc::stats`].
     pub fn stats(&self, out: &mut dyn FnMut(&'static str, u64)) {
         self.root.qdisc().stats(out);
+    }
+
+    /// Asks the filters in front of the root about a packet. Returns the packet if it may enter the
+    /// root, and otherwise counts and keeps it.
+    #[inline]
+    fn admit(&mut self, now: Instant, pkt: Packet) -> Option<Packet> {
+        let mut stopped = PacketList::new();
+        let pkt = self.root.admit(pkt, now, &mut stopped);
+        if pkt.is_none() {
+            self.settle(0, stopped);
+        }
+        pkt
     }
 
     /// Runs `f` on the root qdisc. Then counts and keeps the packets that `f` dropped.

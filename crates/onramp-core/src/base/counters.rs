@@ -60,3 +60,14 @@ impl Extra {
         some
     }
 }
+
+impl Counters {
+    /// Adds what `other` has counted.
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.bytes += other.bytes;
+        self.packets += other.packets;
+        self.drops += other.drops;
+        self.overlimits += other.overlimits;
+        self.requeues += other.requeues;
+    }
+}

@@ -125,12 +125,13 @@ impl Action {
     #[inline]
     fn run(&mut self, look: &mut Look, pkt: &mut Packet, now: Instant) -> Control {
         self.counters.packets += 1;
-        self.counters.bytes += u64::from(pkt.len);
+        let len = look.way.len(pkt);
+        self.counters.bytes += u64::from(len);
         let control = match &mut self.what {
             What::Gact { control, random: None } => *control,
             What::Gact { control, random: Some(random) } => random.draw(*control),
             What::Police(police) => {
-                let (control, exceeds) = police.run(pkt, now);
+                let (control, exceeds) = police.run(pkt.len, len, now);
                 self.counters.overlimits += u64::from(exceeds);
                 control
             }

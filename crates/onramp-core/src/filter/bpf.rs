@@ -15,8 +15,8 @@ use std::str::FromStr;
 
 use onramp_queue::Packet;
 
-use super::Look;
 use super::reader::{Reader, count};
+use super::{Look, Way};
 use crate::base::dissect::Dissected;
 use crate::base::show::Out;
 use crate::base::{ConfigError, Errno};
@@ -204,7 +204,7 @@ impl Bpf {
     /// packet or divides by zero.
     #[must_use]
     pub fn run(&self, pkt: &Packet) -> u32 {
-        self.answer(&mut Look::default(), pkt)
+        self.answer(&mut Look::new(Way::Out), pkt)
     }
 
     pub(super) fn answer(&self, look: &mut Look, pkt: &Packet) -> u32 {

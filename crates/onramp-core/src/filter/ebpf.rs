@@ -30,7 +30,7 @@ use std::str::FromStr;
 use onramp_queue::Packet;
 
 use self::check::fault;
-use super::{Look, Match};
+use super::{Look, Match, Way};
 use crate::base::{ConfigError, Handle};
 
 /// The largest number of instructions of a program.
@@ -215,7 +215,7 @@ impl Ebpf {
     /// address at which it has no memory.
     #[must_use]
     pub fn run(&self, pkt: &Packet) -> Option<u32> {
-        self.answer(&mut Look::default(), pkt, 0).map(|answer| answer.value)
+        self.answer(&mut Look::new(Way::Out), pkt, 0).map(|answer| answer.value)
     }
 
     /// Runs the program for a filter with `direct-action`, and returns the filter's decision: the

@@ -167,7 +167,7 @@ impl Object {
             // As in Linux on little-endian machines, `protocol` is the two bytes on the wire, read
             // as a little-endian number.
             What::Protocol => look.at(pkt).keys().outer.swap_bytes().into(),
-            What::Length => pkt.len,
+            What::Length => look.way.len(pkt),
             What::Vlan => {
                 let vlan = look.at(pkt).keys().vlan?;
                 u32::from(vlan.prio) << 13 | u32::from(vlan.id)

@@ -8,8 +8,6 @@
 //! Differs: no `avrate`, because there is no estimator.
 //! Invariant: in any time t, at most `burst` + `rate` · t bytes conform.
 
-use onramp_queue::Packet;
-
 use super::control::Control;
 use super::reader::Reader;
 use crate::base::units::parse_size;
@@ -60,10 +58,12 @@ impl Bucket {
 }
 
 impl Police {
-    /// Decides about a packet. Returns what is to be done with the packet, and whether the packet
-    /// exceeds the limit.
-    pub(super) fn run(&mut self, pkt: &Packet, now: Instant) -> (Control, bool) {
-        if pkt.len > self.mtu {
+    /// Decides about a packet of `whole` bytes, of which `len` count towards the rates. Returns
+    /// what is to be done with the packet, and whether the packet exceeds the limit. As in Linux,
+    /// the link header of a packet that comes in counts towards the `mtu`, but not towards the
+    /// rates.
+    pub(super) fn run(&mut self, whole: u32, len: u32, now: Instant) -> (Control, bool) {
+        if whole > self.mtu {
             return (self.exceed, true);
         }
         let Some(rate) = &mut self.rate else { return (self.conform, false) };
@@ -71,8 +71,8 @@ impl Police {
         // As in Linux, both buckets gain tokens for at most the time that a full burst takes at
         // `rate`, even if the bucket for `peakrate` could hold more.
         let more_ns = more_ns.min(rate.most_ns);
-        let left_ns = rate.after(more_ns, pkt.len);
-        let peak_ns = self.peak.as_ref().map_or(0, |peak| peak.after(more_ns, pkt.len));
+        let left_ns = rate.after(more_ns, len);
+        let peak_ns = self.peak.as_ref().map_or(0, |peak| peak.after(more_ns, len));
         if left_ns < 0 || peak_ns < 0 {
             return (self.exceed, true);
         }

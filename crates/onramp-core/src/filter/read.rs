@@ -49,6 +49,8 @@ pub struct FilterSpec {
     pub(super) class: Option<Handle>,
     /// The device by which a packet must have come in (`indev`), if one was given.
     pub(super) indev: Option<Arc<str>>,
+    /// Whether `indev` names the device to which the filter belongs.
+    pub(super) indev_is_own: bool,
     pub(super) skip_hw: bool,
     pub(super) actions: Vec<Action>,
     /// Whether the only action is a policer that was written without the word `action` before it.
@@ -99,6 +101,7 @@ impl FilterSpec {
             matcher: Matcher::Table(1),
             class: None,
             indev: None,
+            indev_is_own: false,
             skip_hw: false,
             actions: Vec::new(),
             bare_police: false,
@@ -141,6 +144,7 @@ impl FilterSpec {
             matcher: Matcher::Matchall,
             class: None,
             indev: None,
+            indev_is_own: false,
             skip_hw: false,
             actions: Vec::new(),
             bare_police: false,
@@ -162,6 +166,8 @@ impl FilterSpec {
             "flow" => filter.read_flow(words, major, onto)?,
             _ => filter.read_bpf(words)?,
         }
+        filter.indev_is_own =
+            filter.indev.is_some() && filter.indev.as_deref() == head.device.as_deref();
         Ok(filter)
     }
 
@@ -366,7 +372,7 @@ impl FilterSpec {
 
     /// Returns the numbers by which filters are sorted: chain, preference and rank.
     #[inline]
-    pub(super) fn place(&self) -> Place {
+    pub(crate) fn place(&self) -> Place {
         (self.chain, self.pref, self.rank)
     }
 

@@ -180,7 +180,7 @@ impl<D: Device> PortState<D> {
     /// packet is enqueued before its push. Packets that the qdisc makes itself count towards `most`
     /// as well, since a qdisc may split one packet into thousands.
     fn enqueue(&mut self, most: u32, asks: bool, run: &mut Run<'_>) -> u32 {
-        let mut drops = PacketList::new();
+        let (mut drops, mut stopped) = (PacketList::new(), PacketList::new());
         let now = self.own_time.now();
         let newest = if self.own_time.is_behind(run.now) { now } else { Instant::MAX };
         let mut cx = self.root.call(now, &mut drops);
@@ -193,13 +193,16 @@ impl<D: Device> PortState<D> {
             && let Some(pkt) = self.inbox.pop_front()
         {
             cx.now = cx.now.max(Instant(pkt.enqueued_ns));
-            // The qdisc's verdict on the packet is not needed: if the qdisc drops packets, `drops`
-            // receives them.
-            let _ = self.root.enqueue(pkt, &mut cx);
             came += 1;
+            if let Some(pkt) = self.root.admit(pkt, cx.now, &mut stopped) {
+                // The qdisc's verdict on the packet is not needed: if the qdisc drops packets,
+                // `drops` receives them.
+                let _ = self.root.enqueue(pkt, &mut cx);
+            }
         }
         self.root.count_dropped(0, &cx);
         let (made, latest) = (cx.made, cx.now);
+        drops.append(&mut stopped);
         self.own_time.skip_to(latest);
         run.now = self.later(run.now.max(latest));
         run.quota.enqueue = run.quota.enqueue.saturating_sub(came.saturating_add(made));

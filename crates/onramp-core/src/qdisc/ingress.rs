@@ -1,11 +1,14 @@
 //! Ingress qdiscs (`ingress`, `clsact`): they stand where packets come in to a device, offer places
-//! for filters, and hold no packets.
+//! for filters, and hold no packets. [`Ingress`](crate::Ingress) asks the filters for packets that
+//! come in; the tree asks those of a `clsact` for packets that leave, before a packet enters the
+//! root.
 //!
 //! These kinds are not in the table [`KINDS`](super::KINDS), and a tree of qdiscs never contains
 //! them.
 //!
 //! Source: `tc(8)`; behaviour of Linux 7.2 `net/sched/sch_ingress.c`.
-//! Differs: the filters of these qdiscs are stored and listed, but do not classify any packets yet.
+//! Differs: the class of a packet has no effect (Linux writes it to a field that no qdisc here
+//! reads).
 //! Invariant: these qdiscs never hold a packet.
 
 use super::{FilterPlaces, Kind, Quirks};

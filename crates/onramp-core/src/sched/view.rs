@@ -67,6 +67,24 @@ impl QdiscView {
             classes: Vec::new(),
         }
     }
+
+    /// Adds what another view of the same qdisc has counted of the packets that passed it or wait
+    /// in it.
+    pub(crate) fn add_counts(&mut self, other: &Self) {
+        self.counters.add(&other.counters);
+        self.backlog.packets += other.backlog.packets;
+        self.backlog.bytes += other.backlog.bytes;
+        for (reason, n) in &other.drops {
+            match self.drops.iter_mut().find(|(known, _)| known == reason) {
+                Some((_, sum)) => *sum += n,
+                None => self.drops.push((*reason, *n)),
+            }
+        }
+        if let Some(theirs) = &other.sojourn_ns {
+            let ours = self.sojourn_ns.get_or_insert_with(|| Box::new([0; BUCKETS]));
+            ours.iter_mut().zip(theirs.iter()).for_each(|(sum, n)| *sum += n);
+        }
+    }
 }
 
 impl ClassView {

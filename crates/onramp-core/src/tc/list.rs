@@ -12,6 +12,7 @@ use crate::base::params::{Site, Values};
 use crate::base::show::Out;
 use crate::base::units::Size;
 use crate::base::{Counters, Extra, Handle};
+use crate::sched::front::PLACE;
 use crate::sched::{Backlog, ClassKind, ClassView, QdiscView};
 use crate::tc::cmd::{INGRESS, ROOT, class_of};
 use crate::tc::{Setup, Spec};
@@ -140,7 +141,7 @@ impl<'a> Listed<'a> {
 
     fn ingress(&self) -> Option<Line<'a>> {
         let spec = self.setup.ingress_spec()?;
-        Some(Line { spec, major: 0xFFFF, parent: INGRESS, refcnt: 1, view: None })
+        Some(Line { spec, major: 0xFFFF, parent: INGRESS, refcnt: 1, view: self.view(Some(PLACE)) })
     }
 
     fn below(&self, spec: &'a Spec, major: u16, parent: Handle) -> Line<'a> {

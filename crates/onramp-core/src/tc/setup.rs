@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 mod added;
 mod class;
+mod front;
 mod lines;
 mod order;
 mod qdisc;
@@ -27,8 +28,8 @@ use onramp_queue::PacketList;
 
 /// A `Setup` stores the filters for incoming packets (of an `ingress` or `clsact`) under the first
 /// of these handles, and those for outgoing packets (of a `clsact`) under the second.
-const INGRESS_FILTERS: Handle = Handle::new(INGRESS_MAJOR, 0xFFF2);
-const EGRESS_FILTERS: Handle = Handle::new(INGRESS_MAJOR, 0xFFF3);
+pub(crate) const INGRESS_FILTERS: Handle = Handle::new(INGRESS_MAJOR, 0xFFF2);
+pub(crate) const EGRESS_FILTERS: Handle = Handle::new(INGRESS_MAJOR, 0xFFF3);
 
 /// The reason for refusing a `mqprio` in front of a link, for error messages.
 const NO_CHOICE: &str = "the transmit queues of a link are its ports, and a flow stays on its \

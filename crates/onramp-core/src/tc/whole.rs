@@ -1,20 +1,31 @@
 //! Combines the views of a device's transmit queues, which hold the state and counters of qdiscs,
 //! to the view of the whole device.
 
-use crate::base::stats::BUCKETS;
-use crate::base::{Counters, Extra};
+use crate::base::Extra;
 use crate::qdisc::KINDS;
+use crate::sched::front::PLACE;
 use crate::sched::{ClassView, QdiscView};
 
 /// Combines the views (states and counters of qdiscs) of a device's transmit queues, given in the
 /// order of the queues. If an `mq` stands above the queues, returns the view of the `mq`, followed
 /// by the views of all queues. Otherwise the same tree stands in front of each queue: returns the
-/// views of one tree, with the sums of the counters in all queues.
+/// views of one tree, with the sums of the counters in all queues. An `ingress` or `clsact` is
+/// last, with the sums of its counters.
 #[must_use]
 pub fn whole(queues: impl IntoIterator<Item = Vec<QdiscView>>) -> Vec<QdiscView> {
-    let queues: Vec<_> = queues.into_iter().filter(|views| !views.is_empty()).collect();
+    let mut queues: Vec<_> = queues.into_iter().filter(|views| !views.is_empty()).collect();
+    let mut front: Option<QdiscView> = None;
+    for views in &mut queues {
+        let Some(at) = views.iter().position(|view| view.parent == Some(PLACE)) else { continue };
+        let view = views.remove(at);
+        match &mut front {
+            Some(sum) => sum.add_counts(&view),
+            None => front = Some(view),
+        }
+    }
     if let Some(mq) = mq(queues.iter().filter_map(|views| views.first())) {
-        return std::iter::once(mq).chain(queues.into_iter().flatten()).collect();
+        let below = queues.into_iter().flatten();
+        return std::iter::once(mq).chain(below).chain(front).collect();
     }
     let mut queues = queues.into_iter();
     let mut sum = queues.next().unwrap_or_default();
@@ -23,6 +34,7 @@ pub fn whole(queues: impl IntoIterator<Item = Vec<QdiscView>>) -> Vec<QdiscView>
             sum.add(view);
         }
     }
+    sum.extend(front);
     sum
 }
 
@@ -54,22 +66,6 @@ impl QdiscView {
         });
     }
 
-    fn add_counts(&mut self, other: &Self) {
-        self.counters.add(&other.counters);
-        self.backlog.packets += other.backlog.packets;
-        self.backlog.bytes += other.backlog.bytes;
-        for (reason, n) in &other.drops {
-            match self.drops.iter_mut().find(|(known, _)| known == reason) {
-                Some((_, sum)) => *sum += n,
-                None => self.drops.push((*reason, *n)),
-            }
-        }
-        if let Some(theirs) = &other.sojourn_ns {
-            let ours = self.sojourn_ns.get_or_insert_with(|| Box::new([0; BUCKETS]));
-            ours.iter_mut().zip(theirs.iter()).for_each(|(sum, n)| *sum += n);
-        }
-    }
-
     /// Adds the counters of `other`, the same qdisc in front of another transmit queue.
     fn add(&mut self, other: &Self) {
         self.add_counts(other);
@@ -80,16 +76,6 @@ impl QdiscView {
             sum.backlog.bytes += class.backlog.bytes;
             sum.extra.add(&class.extra);
         }
-    }
-}
-
-impl Counters {
-    pub(crate) fn add(&mut self, other: &Self) {
-        self.bytes += other.bytes;
-        self.packets += other.packets;
-        self.drops += other.drops;
-        self.overlimits += other.overlimits;
-        self.requeues += other.requeues;
     }
 }
 

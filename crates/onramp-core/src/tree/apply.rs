@@ -32,7 +32,8 @@ impl Tree {
     /// `None` if `setup` describes no root. The same `seed` gives the same random choices.
     #[must_use]
     pub fn of(setup: &Setup, mtu: u32, seed: u64) -> Option<Self> {
-        let root = RootQdisc::new(setup.build(mtu, seed)?);
+        let mut root = RootQdisc::new(setup.build(mtu, seed)?);
+        root.set_front(setup.build_front());
         let built_from = BuiltFrom { setup: setup.clone().for_tree(), mtu, seed };
         Some(Self { root, built_from, drops: PacketList::new(), totals: Totals::ZERO })
     }
@@ -96,6 +97,7 @@ impl Tree {
         let mut drops = PacketList::new();
         let mut cx = self.root.call(now, &mut drops);
         self.root.succeed(root, &mut cx);
+        self.root.set_front(setup.build_front());
         let made = cx.made;
         self.settle(made, drops);
         Ok(())
@@ -117,11 +119,9 @@ impl Tree {
     /// Returns the filters at the qdisc or class `place`, in the order in which they are asked,
     /// with their counters. Returns none if the tree has no such qdisc.
     pub fn filters(&mut self, now: Instant, place: Handle) -> Vec<FilterSpec> {
-        if self.built_from.setup.spec(place.major).is_none() {
-            return Vec::new();
-        }
-        let path = self.built_from.setup.path(place.major);
-        self.call(now, |root, cx| root.filters(&path, place.minor, cx))
+        let mut drops = PacketList::new();
+        let mut cx = self.root.call(now, &mut drops);
+        self.root.filters_at(&self.built_from.setup, place, None, &mut cx)
     }
 }
 

@@ -6,8 +6,9 @@ use crate::base::params::Site;
 use crate::filter::{FilterEdit, FilterSpec};
 use crate::qdisc::default_pfifo;
 use crate::qdisc::pfifo_fast::default_pfifo_fast;
+use crate::sched::front::Front;
 use crate::sched::{Cx, Qdisc};
-use crate::tc::setup::{Change, ClassSpec};
+use crate::tc::setup::{Change, ClassSpec, EGRESS_FILTERS};
 use crate::tc::{Setup, Spec};
 
 /// A prepared change to a running tree. The thread that requests the change builds all new qdiscs
@@ -33,6 +34,12 @@ enum What {
     /// Adds and removes filters at the qdisc at the end of the path (0), or at the class of that
     /// qdisc with this minor number.
     Filters(Path, u16, FilterEdit),
+    /// Replaces the filters in front of the root, unless they are like the given ones already.
+    Front(Option<Box<Front>>),
+    /// Adds and removes filters in front of the root.
+    FrontFilters(FilterEdit),
+    /// Replaces the root qdisc, and what stands in front of it.
+    All(Box<dyn Qdisc>, Option<Box<Front>>),
 }
 
 /// The way from the root to a qdisc: the minor numbers of the classes on that way.
@@ -48,6 +55,7 @@ impl Edit {
         }
         let path = match *change {
             Change::Nothing | Change::Ingress | Change::RootGone => return None,
+            Change::Filters(place) if setup.has_front(place) => return None,
             Change::Qdisc(major) | Change::Parameters(major) => setup.path(major),
             Change::Class(place) | Change::ClassGone(place) | Change::Filters(place) => {
                 setup.path(place.major)
@@ -75,7 +83,8 @@ impl Edit {
     ) -> Option<Self> {
         let place = |major| setup.path_in(major, queue);
         let what = match *change {
-            Change::Nothing | Change::Ingress => return None,
+            Change::Nothing => return None,
+            Change::Ingress => return Some(Self::front(setup)),
             Change::RootGone => return Self::root(setup, queue, mtu, seed),
             Change::Qdisc(major) => {
                 let Some(class) = setup.parent(major) else {
@@ -104,7 +113,11 @@ impl Edit {
             }
             Change::ClassGone(class) => What::ClassGone(place(class.major)?, class.minor),
             Change::Filters(at) => {
-                // Filters of an `ingress` or `clsact` stand in front of no qdisc of the tree.
+                if setup.has_front(at) {
+                    // No tree has the filters for packets that come in: see `Ingress`.
+                    let edit = || Self(What::FrontFilters(setup.filters().last_edit()));
+                    return (at == EGRESS_FILTERS).then(edit);
+                }
                 setup.spec(at.major)?;
                 What::Filters(place(at.major)?, at.minor, setup.filters().last_edit())
             }
@@ -112,11 +125,20 @@ impl Edit {
         Some(Self(what))
     }
 
-    /// Prepares the replacement of all qdiscs by those that `setup` describes. The other arguments
-    /// are those of [`new`](Self::new).
+    /// Prepares the replacement of all qdiscs, and of the filters of a `clsact` in front of them,
+    /// by those that `setup` describes. Filters that are there already keep their counters. The
+    /// other arguments are those of [`new`](Self::new).
     #[must_use]
     pub fn root(setup: &Setup, queue: Option<usize>, mtu: u32, seed: u64) -> Option<Self> {
-        setup.build_queue(queue, mtu, seed).map(|root| Self(What::Root(root)))
+        let root = setup.build_queue(queue, mtu, seed)?;
+        Some(Self(What::All(root, setup.build_front())))
+    }
+
+    /// Prepares the replacement of the filters of a `clsact` in front of the root by those that
+    /// `setup` describes. If the same filters are there already, they keep their counters.
+    #[must_use]
+    pub fn front(setup: &Setup) -> Self {
+        Self(What::Front(setup.build_front()))
     }
 
     /// Prepares what a change of the device's `txqueuelen` changes in a tree: as in Linux, a
@@ -180,6 +202,16 @@ impl RootQdisc {
                     filters.edit(edit);
                 }
             }),
+            What::Front(front) => self.set_front(front),
+            What::FrontFilters(edit) => {
+                if let Some(front) = self.front_mut() {
+                    front.edit(edit);
+                }
+            }
+            What::All(built, front) => {
+                self.renew(built, cx);
+                self.set_front(front);
+            }
         }
     }
 
@@ -207,6 +239,10 @@ impl RootQdisc {
         queue: Option<usize>,
         cx: &mut Cx<'_>,
     ) -> Vec<FilterSpec> {
+        if setup.has_front(place) {
+            let front = self.front_mut().filter(|_| place == EGRESS_FILTERS);
+            return front.into_iter().flat_map(|front| front.specs()).cloned().collect();
+        }
         let known = setup.spec(place.major).is_some();
         let path = setup.path_in(place.major, queue).filter(|_| known);
         path.map_or_else(Vec::new, |path| self.filters(&path, place.minor, cx))

@@ -28,13 +28,17 @@ impl Tree {
 
 impl RootQdisc {
     /// Returns the views of all qdiscs in front of transmit queue `queue`, parents first. If
-    /// `queue` is `None`, returns the views of all qdiscs in the tree that `setup` describes.
+    /// `queue` is `None`, returns the views of all qdiscs in the tree that `setup` describes. A
+    /// `clsact` comes last, with what its filters have counted of the packets that leave.
     pub fn views(&mut self, setup: &Setup, queue: Option<usize>) -> Vec<QdiscView> {
         let (major, parent, kind) = setup.first(queue);
         let mut views = Vec::new();
         let (qdisc, counters, requeues) = self.with_counters();
         let place = Place { major, parent, kind, requeues };
         view_below(qdisc, counters, &place, setup, &mut views);
+        if let (Some(front), Some(spec)) = (self.front_mut(), setup.ingress_spec()) {
+            front.add_to(spec.kind(), &mut views);
+        }
         views
     }
 }

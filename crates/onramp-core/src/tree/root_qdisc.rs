@@ -5,6 +5,8 @@ use onramp_queue::{Packet, PacketList};
 use crate::base::Instant;
 use crate::base::params::Site;
 use crate::qdisc::default_pfifo;
+#[cfg(feature = "tc")]
+use crate::sched::front::Front;
 use crate::sched::qdisc_counters::QdiscCounters;
 use crate::sched::{Backlog, Cx, Dequeue, Qdisc, Verdict};
 
@@ -18,6 +20,9 @@ const WAITS: u32 = 64;
 #[derive(Debug)]
 pub struct RootQdisc {
     qdisc: Box<dyn Qdisc>,
+    /// The filters of a `clsact` that each packet meets before it enters the root.
+    #[cfg(feature = "tc")]
+    front: Option<Box<Front>>,
     counters: QdiscCounters,
     /// Number of packets that the device did not take and that were kept to be offered again.
     requeues: u64,
@@ -32,7 +37,16 @@ pub struct RootQdisc {
 impl RootQdisc {
     pub(crate) fn new(qdisc: Box<dyn Qdisc>) -> Self {
         let counters = QdiscCounters::roomy();
-        Self { qdisc, counters, requeues: 0, measures: false, charged: false, next: None }
+        Self {
+            qdisc,
+            #[cfg(feature = "tc")]
+            front: None,
+            counters,
+            requeues: 0,
+            measures: false,
+            charged: false,
+            next: None,
+        }
     }
 
     /// Returns the root, and sets whether the memory of packets is charged to their senders.
@@ -68,6 +82,42 @@ impl RootQdisc {
     #[inline]
     pub(crate) fn backlog(&self) -> Backlog {
         self.qdisc.backlog()
+    }
+
+    /// Asks the filters of a `clsact` about a packet that is to enter the root. Returns the packet
+    /// if it may, and otherwise appends it to `stopped`: such a packet counts as dropped by the
+    /// `clsact`, and not by the root.
+    #[inline]
+    pub(crate) fn admit(
+        &mut self,
+        pkt: Packet,
+        now: Instant,
+        stopped: &mut PacketList,
+    ) -> Option<Packet> {
+        #[cfg(feature = "tc")]
+        if let Some(front) = &mut self.front {
+            return front.admit(pkt, now, stopped);
+        }
+        #[cfg(not(feature = "tc"))]
+        let _ = (now, stopped);
+        Some(pkt)
+    }
+
+    /// Returns the filters in front of the root, if a `clsact` has a place for them.
+    #[cfg(feature = "tc")]
+    pub(crate) fn front_mut(&mut self) -> Option<&mut Front> {
+        self.front.as_deref_mut()
+    }
+
+    /// Replaces the filters in front of the root. If `front` has the same filters as are there,
+    /// they stay, with their counters and the state of their actions.
+    #[cfg(feature = "tc")]
+    pub(crate) fn set_front(&mut self, front: Option<Box<Front>>) {
+        let stays =
+            self.front.as_ref().zip(front.as_ref()).is_some_and(|(old, new)| old.is_like(new));
+        if !stays {
+            self.front = front;
+        }
     }
 
     /// Calls [`Qdisc::enqueue`] without counting drops. The caller counts the drops of many packets
@@ -110,6 +160,8 @@ impl RootQdisc {
     /// qdisc, which should be empty.
     pub(crate) fn put(&mut self, qdisc: Box<dyn Qdisc>) -> Box<dyn Qdisc> {
         let next = Self { measures: self.measures, ..Self::new(qdisc) }.charged(self.charged);
+        #[cfg(feature = "tc")]
+        let next = Self { front: self.front.take(), ..next };
         std::mem::replace(self, next).qdisc
     }
 

@@ -47,7 +47,11 @@ const OTHERS: &[&str] = &[
     "qdisc del dev x parent 1:@",
     "qdisc del dev x root",
     "qdisc add dev x clsact",
+    "qdisc add dev x ingress",
+    "qdisc del dev x ingress",
     "filter add dev x ingress protocol ip pref 1 matchall action pass",
+    "filter add dev x egress protocol ip pref % handle @ fw action drop",
+    "filter del dev x egress pref @",
     "filter add dev x parent 1: protocol ip pref 1 u32 match u32 @ @ classid 1:@",
     "filter add dev x parent 1: protocol ip pref % handle @ fw classid 1:%",
     "filter add dev x parent 1: protocol ip flower ip_proto tcp dst_port @ classid 1:@",
@@ -87,8 +91,8 @@ fn all(tree: &mut Tree, setup: &Setup) -> String {
     let listing = out.finish();
     let lines = listing.lines().filter(|line| !line.starts_with(" tokens: "));
     let mut all = lines.collect::<Vec<_>>().join("\n");
-    for major in [1, 0x11, 0x12, 0x13, 0x14, 0x8001] {
-        for minor in 0..6 {
+    for major in [1, 0x11, 0x12, 0x13, 0x14, 0x8001, 0xffff] {
+        for minor in (0..6).chain(0xfff2..0xfff4) {
             let place = Handle::new(major, minor);
             for filter in tree.filters(NOW, place) {
                 all += &format!("{place}: {filter:?}\n");

@@ -34,6 +34,7 @@ mod fq_counts;
 mod fq_latency;
 mod fq_pacing;
 mod fq_reference;
+mod front;
 mod gso;
 mod hfsc;
 mod hfsc_virtual_time;
