@@ -500,6 +500,7 @@ impl LinkBuilder {
         let tree = Arc::new(of_link(tree, &devices, self.mtu));
         let plan = LinkConfig {
             tree,
+            ingresses: Vec::new(),
             seed,
             mode: self.mode,
             burst: self.burst,

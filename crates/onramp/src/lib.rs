@@ -36,6 +36,8 @@ mod error;
 #[cfg(feature = "link")]
 mod flow;
 #[cfg(feature = "link")]
+mod ingress;
+#[cfg(feature = "link")]
 mod line;
 #[cfg(feature = "link")]
 mod link;
@@ -59,6 +61,7 @@ pub use self::{
     builder::{BuildError, LinkBuilder},
     error::{PortError, Rejected, SendError, TrySendError},
     flow::{Flow, Mapping},
+    ingress::{HeldIngress, LinkIngress},
     line::Line,
     link::Link,
     sender::{FlowStats, Ready, Sender},
@@ -66,7 +69,7 @@ pub use self::{
     stats::{LinkStats, PortSnapshot},
 };
 #[cfg(feature = "tc")]
-pub use onramp_core::{Change, Facts, Setup, Taken, cmd, filter};
+pub use onramp_core::{Change, Facts, Ingress, Setup, Taken, cmd, filter};
 pub use onramp_core::{
     Child, Clash, Classes, Clock, ConfigError, Device, DeviceInfo, DeviceWaker, Fault, Handle,
     Instant, Kinds, Mode, Rate, Spec, Stopped, Totals, Transmitted, Tree, frame, params, qdisc,

@@ -12,13 +12,15 @@ use std::time::Duration;
 
 use onramp_core::qdisc::{Cx, Qdisc};
 use onramp_core::{
-    Clock, Device, DeviceWaker, Instant, Mode, Port, PortOptions, PortWaker, RootQdisc, SharedRate,
+    Clock, Device, DeviceWaker, Edit, Instant, Mode, Port, PortOptions, PortWaker, RootQdisc,
+    SharedRate,
 };
 use onramp_dev::MonotonicClock;
 use onramp_queue::{Cancels, Credits, HeldWakes, hold_wakes, is_in_waker};
 
 pub use self::close::CloseReport;
 use self::close::Lost;
+use crate::ingress::LinkIngress;
 use crate::runner::{Rig, RoomCall, Serves, SlotWaker};
 use crate::slots::{Slot, Slots};
 use crate::stats::{SenderEnd, Totals};
@@ -199,6 +201,8 @@ pub(crate) struct Changing {
 #[derive(Clone, Debug)]
 pub(crate) struct LinkConfig {
     pub(crate) tree: Arc<onramp_core::Setup>,
+    /// The filters for packets that come in, once for each thread that receives.
+    pub(crate) ingresses: Vec<LinkIngress>,
     /// Seed of the random numbers that qdiscs draw.
     pub(crate) seed: u64,
     pub(crate) mode: Mode,
@@ -399,11 +403,13 @@ impl Shared {
             device_waker: Some(device_waker),
         };
         let port = Port::with_options(qdisc, device, plan.burst, options);
-        if plan.measures {
-            let measure = Box::new(|root: &mut RootQdisc, _: &mut Cx<'_>| root.measure(true));
-            let done = port.with(measure, Instant(0), &Nobody);
-            debug_assert!(done.is_ok_and(|done| done), "nobody else knows the port");
-        }
+        let (front, measures) = (Edit::front(&plan.tree), plan.measures);
+        let begin = Box::new(move |root: &mut RootQdisc, cx: &mut Cx<'_>| {
+            root.edit(front, cx);
+            root.measure(measures);
+        });
+        let done = port.with(begin, Instant(0), &Nobody);
+        debug_assert!(done.is_ok_and(|done| done), "nobody else knows the port");
         let home = number % self.rig.runners.len();
         let slot = Slot::new(port, mtu, may_block, home);
         // Senders may use the port as soon as it is added, so the device must know it by then.

@@ -11,6 +11,7 @@ use onramp_core::view::{self, QdiscView};
 use onramp_core::{Change, Clock, Edit, Facts, Handle, RootQdisc, Setup};
 
 use super::Link;
+use crate::ingress::LinkIngress;
 use crate::shared::{BoxDevice, Shared};
 use crate::slots::Slot;
 use crate::{Line, PortError};
@@ -90,6 +91,7 @@ impl Link {
         // `make_mut` clones the tree only if another thread holds a reference to the tree. That is
         // rare, because threads hold such references only for a short time.
         let change = Arc::make_mut(&mut plan.tree).change(&line).map_err(PortError::Config)?;
+        plan.ingresses.iter().for_each(|ingress| ingress.follow(&plan.tree, &change));
         shared.follow(&plan);
         let queue = Edit::queue(&plan.tree, &change);
         let ports = queue.map_or_else(|| shared.fronts(), |queue| queue..queue + 1);
@@ -204,11 +206,15 @@ impl Link {
     }
 
     /// Returns the filters in force at the qdisc or class `place`, with the sums of their counters
-    /// over all ports. Ports that do not answer within a second are left out.
+    /// over all ports, or, for packets that come in, over all that [`ingress`](Self::ingress) has
+    /// returned. Ports that do not answer within a second are left out.
     #[must_use]
     pub fn filters(&self, place: Handle) -> Vec<FilterSpec> {
         let shared = self.shared();
         let Some(plan) = shared.plan() else { return Vec::new() };
+        if plan.tree.is_ingress(place) {
+            return FilterSpec::whole(plan.ingresses.iter().map(LinkIngress::specs));
+        }
         let answers = shared.ask(shared.fronts(), |port, slot| {
             let setup = plan.tree.clone();
             let look = move |root: &mut RootQdisc, cx: &mut Cx<'_>| {
@@ -219,6 +225,39 @@ impl Link {
         drop(plan);
         let answers = answers.gather(&shared.clock);
         FilterSpec::whole(answers.into_iter().filter_map(|(_, filters)| filters.ok()))
+    }
+
+    /// Returns the filters that packets meet when they come in at the link's device: those of its
+    /// `ingress` or `clsact`, such as `filter add ingress matchall action drop`. A link only sends,
+    /// so a program that receives for the device asks these filters itself.
+    ///
+    /// Each call returns the filters once more, with counters and policers of their own. So call it
+    /// once in each thread that receives. Commands change all of them, and listings of the link
+    /// show the sums of their counters.
+    ///
+    /// ```
+    /// use onramp::{Link, Packet, dev};
+    ///
+    /// let link = Link::devices([Box::new(dev::Null::default()) as _]).build()?;
+    /// let ingress = link.ingress();
+    /// link.change("qdisc add clsact")?;
+    /// link.change("filter add ingress protocol ip u32 match ip dport 53 0xffff action drop")?;
+    /// let mut packet = Packet::with_payload(b"a packet that the program has received");
+    /// packet.set_dest("10.0.0.1:53".parse().ok());
+    /// assert!(!ingress.hold().passes(link.now(), &mut packet));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// The link keeps the counters as long as it exists. In a child of `fork`, there are no
+    /// filters.
+    #[must_use]
+    pub fn ingress(&self) -> LinkIngress {
+        let Some(mut plan) = self.shared().plan() else {
+            return LinkIngress::of(&Setup::default());
+        };
+        let ingress = LinkIngress::of(&plan.tree);
+        plan.ingresses.push(ingress.clone());
+        ingress
     }
 
     /// Starts or stops measuring the sojourn time of packets (the time from push to dequeue) in
@@ -246,8 +285,15 @@ impl Link {
             let look = move |root: &mut RootQdisc, _: &mut Cx<'_>| root.views(&setup, Some(port));
             slot.is_open().then(|| Box::new(look) as PortJob<_>)
         });
+        let (tree, ingresses) = (plan.tree.clone(), plan.ingresses.clone());
         drop(plan);
-        answers.gather(&shared.clock)
+        let mut answers = answers.gather(&shared.clock);
+        // What has come in counts once for the link, so the first port that answers shows it.
+        let first = answers.iter_mut().find(|(_, views)| views.is_ok());
+        if let Some((_, Ok(views))) = first.filter(|(first, _)| port.is_none() || *first == 0) {
+            ingresses.iter().for_each(|ingress| ingress.add_to(&tree, views));
+        }
+        answers
     }
 }
 

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use onramp_core::{Clock, Device, Edit, PortWaker, Rate, Setup};
+use onramp_core::qdisc::Cx;
+use onramp_core::{Clock, Device, Edit, PortWaker, Rate, RootQdisc, Setup};
 use onramp_dev::MonotonicClock;
 
 use super::Link;
@@ -140,13 +141,19 @@ impl Link {
         let mut plan = shared.open_plan().ok_or(PortError::Closed)?;
         tree.add_kinds(plan.tree.kinds()).map_err(PortError::Config)?;
         plan.tree = Arc::new(tree);
+        plan.ingresses.iter().for_each(|ingress| ingress.set(&plan.tree));
         if shared.follow(&plan) {
             return shared.rebuild(&plan);
         }
         let mut blocked = None;
         for (port, slot) in shared.slots.iter().enumerate() {
             let Some(built) = plan.build(port, slot.known.mtu) else { continue };
-            let taken = shared.give(slot, Box::new(|root, cx| root.succeed(built, cx)));
+            let front = Edit::front(&plan.tree);
+            let job = |root: &mut RootQdisc, cx: &mut Cx<'_>| {
+                root.succeed(built, cx);
+                root.edit(front, cx);
+            };
+            let taken = shared.give(slot, Box::new(job));
             slot.set_stale(taken.is_err());
             blocked = blocked.or_else(|| taken.is_err().then_some(port));
         }
