@@ -99,6 +99,15 @@ impl Netdev {
         self.link.describe_device(&self.name, facts);
     }
 
+    /// Returns why no packet comes in at the device, or `None` if packets may come in.
+    pub(crate) fn deaf(&self) -> Option<&'static str> {
+        match self.kind.name {
+            _ if self.end.receives() => None,
+            "udp" => Some("a udp device without listen only sends"),
+            _ => Some("a dummy only counts and discards what it is given"),
+        }
+    }
+
     /// Returns a receiver of the packets that arrive at the device from now on. `None`: there is a
     /// receiver already, or nothing arrives at devices of this type.
     pub(crate) fn receiver(&self) -> Option<Receiver> {

@@ -83,6 +83,8 @@ pub(crate) struct Target<'a> {
     pub(crate) tree: &'a dyn Configured,
     /// Size of the largest packet including its link header, bytes.
     pub(crate) mtu: u32,
+    /// Why no packet comes in at the device; `None` if packets may come in.
+    pub(crate) deaf: Option<&'static str>,
 }
 
 /// The devices that commands of `tc` may name.
@@ -161,18 +163,12 @@ impl From<TcError> for Reply {
 }
 
 /// What a command printed, with a warning that may be empty; or the error.
-type Done = Result<(String, &'static str), TcError>;
-
-/// Warning for a new filter at an `ingress` or `clsact`, where filters classify no packets.
-const UNASKED: &str = concat!(
-    "Warning: onramp does not apply filters of ingress and clsact to packets yet; it only stores ",
-    "and lists them. Filters at the root qdisc are applied.\n"
-);
+type Done = Result<(String, String), TcError>;
 
 /// Carries out the words after `tc`, and returns what `tc` prints.
 pub(crate) fn exec(devices: &mut dyn Targets, words: &[&str]) -> Reply {
     match run(devices, words) {
-        Ok((out, warning)) => Reply { code: 0, out, err: warning.to_owned() },
+        Ok((out, err)) => Reply { code: 0, out, err },
         Err(error) => error.into(),
     }
 }
@@ -181,7 +177,7 @@ pub(crate) fn exec(devices: &mut dyn Targets, words: &[&str]) -> Reply {
 pub(crate) fn run(devices: &mut dyn Targets, words: &[&str]) -> Done {
     let Asked { style, object, verb, rest } = read(words, &devices.kinds())?;
     match verb {
-        "list" | "show" | "lst" => Ok((show(devices, object, rest, style)?, "")),
+        "list" | "show" | "lst" => Ok((show(devices, object, rest, style)?, String::new())),
         "get" => get_filter(devices, rest, style),
         verb => change(devices, object, verb, rest),
     }
@@ -274,13 +270,18 @@ fn change(devices: &mut dyn Targets, object: &str, verb: &str, words: &[&str]) -
     let Some(target) = name.and_then(|name| devices.target(name)) else {
         return Err(no_device(devices.kinds(), &line, name.copied()));
     };
-    let name = target.name.to_owned();
+    let (name, deaf) = (target.name.to_owned(), target.deaf);
     let (change, done) = target.tree.change_and_report(&line)?;
+    let comes_in = matches!(change, Change::Filters(at) if target.tree.setup().is_ingress(at));
     devices.changed(&name, &line, &change);
     done?;
-    let unasked = verb != "delete"
-        && matches!(change, Change::Filters(at) if u32::from(at.major) == INGRESS >> 16);
-    Ok((String::new(), if unasked { UNASKED } else { "" }))
+    let deaf = deaf.filter(|_| comes_in && verb != "delete").map(|why| {
+        format!(
+            "Warning: the filter is kept and listed, but no packet meets it: nothing comes in at \
+             {name}, because {why}.\n"
+        )
+    });
+    Ok((String::new(), deaf.unwrap_or_default()))
 }
 
 /// Checks that each argument is a single word, because the arguments are joined to a line that is
@@ -426,7 +427,7 @@ fn get_filter(devices: &dyn Targets, words: &[&str], style: Style) -> Done {
     let setup = devices.target(name).ok_or_else(missing)?.tree.setup();
     let mut out = Out::new(style);
     setup.get_filter(&words.join(" "), &mut out)?;
-    Ok((out.finish(), ""))
+    Ok((out.finish(), String::new()))
 }
 
 /// Lists the filters at one place (a parent) of one device. If no device is named, lists nothing.

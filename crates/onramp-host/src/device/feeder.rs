@@ -94,6 +94,7 @@ impl Mover {
         let mut list = PacketList::new();
         let mut make = |bytes| Some(Packet::with_capacity(u16::try_from(bytes).ok()?));
         let count = self.frames.from.receive(BATCH, &mut make, &mut list)?;
+        let list = if self.frames.at.is_up() { self.filter(list) } else { list };
         self.sender.cork();
         for packet in list {
             let bytes = packet.len;
@@ -113,6 +114,21 @@ impl Mover {
             self.sender.wait_room_timeout(&self.flow, 0, PAUSE);
         }
         Ok(count)
+    }
+
+    /// Returns the frames that the filters at the ingress of the device let pass. As in Linux, the
+    /// device has received the others too.
+    fn filter(&self, list: PacketList) -> PacketList {
+        let Some(mut ingress) = self.source.hold() else { return list };
+        let now = MonotonicClock.now();
+        let (mut passed, mut stopped) = (PacketList::new(), PacketList::new());
+        for mut packet in list {
+            let passes = ingress.passes(now, &mut packet);
+            if passes { &mut passed } else { &mut stopped }.push_back(packet);
+        }
+        self.source.packets.add(stopped.len().into());
+        self.source.bytes.add(stopped.bytes());
+        passed
     }
 
     fn wait(&self, wake: &OwnedFd) {

@@ -2,14 +2,18 @@
 //! sends, and counters of the packets that it received.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
+use onramp::{HeldIngress, Link, LinkIngress};
 use onramp_core::{Device, DeviceInfo, DeviceWaker, Instant, Transmitted};
 use onramp_dev::{Loopback, Network, Receiver, Switch};
 use onramp_queue::{Counter, DropReason, PacketList};
 
 /// Greatest number of packets that wait at a device until a receiver takes them.
 const INBOX: u16 = 4_096;
+/// How long a queue waits for the filters at the ingress of the other end while a command uses
+/// them.
+const BUSY_NS: u64 = 50_000;
 
 /// The part of a device below its link that all of its queues share.
 #[derive(Debug, Default)]
@@ -27,11 +31,14 @@ pub(crate) struct LinkEnd {
     inbox: Option<Network>,
 }
 
-/// Counters of the packets that one queue or one thread brought to a device. Only that queue or
-/// thread writes them, so that no two threads write to the same counters.
+/// What one queue or one thread has that brings packets to a device: the filters at the device's
+/// ingress, and counters. Only that queue or thread writes the counters, so that no two threads
+/// write to the same ones.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub(crate) struct Source {
+    /// The filters, once the device has a link.
+    ingress: OnceLock<LinkIngress>,
     pub(crate) packets: Counter,
     pub(crate) bytes: Counter,
     pub(crate) dropped: Counter,
@@ -43,6 +50,21 @@ pub(crate) struct Carried {
     pub(crate) packets: u64,
     pub(crate) bytes: u64,
     pub(crate) dropped: u64,
+}
+
+impl Source {
+    /// Returns the filters at the device's ingress if a packet would meet any.
+    #[inline]
+    fn ingress(&self) -> Option<&LinkIngress> {
+        self.ingress.get().filter(|ingress| ingress.is_met())
+    }
+
+    /// Locks the filters at the device's ingress for a batch of packets. Returns `None` if no
+    /// packet would meet any.
+    #[inline]
+    pub(crate) fn hold(&self) -> Option<HeldIngress<'_>> {
+        self.ingress().map(LinkIngress::hold)
+    }
 }
 
 impl LinkEnd {
@@ -92,6 +114,19 @@ impl LinkEnd {
         let source = Arc::<Source>::default();
         self.sources.lock().unwrap_or_else(PoisonError::into_inner).push(source.clone());
         source
+    }
+
+    /// Lets packets that come in at this device meet the filters at the ingress of its link.
+    pub(crate) fn filter_by(&self, link: &Link) {
+        let sources = self.sources.lock().unwrap_or_else(PoisonError::into_inner);
+        for source in sources.iter() {
+            source.ingress.get_or_init(|| link.ingress());
+        }
+    }
+
+    /// Whether any queue or thread brings packets to this device.
+    pub(crate) fn receives(&self) -> bool {
+        !self.sources.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
     }
 
     /// Returns the counters of received packets, summed over all queues and threads that bring
@@ -150,6 +185,29 @@ fn drop_all(burst: &mut PacketList, done: &mut PacketList) -> Transmitted {
     Transmitted::default()
 }
 
+/// Asks the filters at the ingress of a device about the packets of `burst`, and moves those that
+/// they drop to `stopped`. As in Linux, the device has received all of them.
+fn filter(
+    mut ingress: HeldIngress<'_>,
+    burst: &mut PacketList,
+    stopped: &mut PacketList,
+    now: Instant,
+) {
+    let mut passed = PacketList::new();
+    for mut packet in burst.by_ref() {
+        // Each packet on its way to a device carries a drop reason (`Meta::drop_reason`). One that
+        // has none has passed the filters in an earlier call, in which the receiver had no room.
+        let is_new = packet.drop_reason.is_some();
+        if is_new && !ingress.passes(now, &mut packet) {
+            stopped.push_back(packet);
+        } else {
+            packet.drop_reason = None;
+            passed.push_back(packet);
+        }
+    }
+    *burst = passed;
+}
+
 /// A transmit queue whose packets arrive at a device of the same host.
 #[derive(Debug)]
 pub(crate) struct Wire {
@@ -185,6 +243,16 @@ impl Device for Wire {
         }
         let (packets, bytes) = (burst.len(), burst.bytes());
         let mut unread = PacketList::new();
+        if let Some(ingress) = self.brought.ingress() {
+            let Some(held) = ingress.try_hold() else {
+                // A command is changing or reading the filters at this moment.
+                return Transmitted {
+                    retry_at: Some(now.after(BUSY_NS)),
+                    ..Transmitted::default()
+                };
+            };
+            filter(held, burst, &mut unread, now);
+        }
         let out = self.queue.transmit(burst, &mut unread, now);
         // If the device has no receiver, its packets still count as arrived, and are freed.
         unread.metas_mut().for_each(|meta| meta.drop_reason = None);

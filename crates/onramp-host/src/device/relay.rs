@@ -7,6 +7,7 @@ mod clients;
 mod counts;
 mod descriptors;
 mod fan;
+mod heard;
 mod share;
 mod thread;
 

@@ -197,6 +197,7 @@ fn create(
     if let Some(listener) = listener {
         relay(&mut made, listener)?;
     }
+    made.iter().for_each(|device| device.end.filter_by(&device.link));
     // The second end of a pair gets its device number before the first end, as in Linux.
     for index in (0..made.len()).rev() {
         if made[index].index == 0 {

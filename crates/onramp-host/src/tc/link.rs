@@ -15,8 +15,8 @@ impl Targets for One<'_> {
     }
 
     fn targets(&self) -> Vec<Target<'_>> {
-        let Target { name, tree, mtu } = self.0;
-        vec![Target { name, tree, mtu }]
+        let Target { name, tree, mtu, deaf } = self.0;
+        vec![Target { name, tree, mtu, deaf }]
     }
 
     fn kinds(&self) -> Kinds {
@@ -71,7 +71,7 @@ pub(super) fn on_one(
     drop(setup);
     let line = command.on(&name);
     let words: Vec<&str> = line.split_ascii_whitespace().collect();
-    run(&mut One(Target { name: &name, tree, mtu }), &words).map(|(out, _)| out)
+    run(&mut One(Target { name: &name, tree, mtu, deaf: None }), &words).map(|(out, _)| out)
 }
 
 #[cfg(test)]

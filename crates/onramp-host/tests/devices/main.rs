@@ -4,6 +4,7 @@ mod carry;
 mod configure;
 mod ends;
 mod events;
+mod front;
 mod ip;
 mod kernel;
 mod reference;

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use onramp_core::qdisc::KINDS;
 use onramp_host::{Event, Host, What};
 
-use crate::{all, exec, out, refused};
+use crate::{all, out, refused};
 
 /// Makes a host with two devices. The first has a `prio` qdisc with a `pfifo` in its first band;
 /// the second has an `htb` with two classes.
@@ -238,22 +238,6 @@ fn filters_are_listed_counted_and_got() {
     assert_eq!(code, 2, "there is none");
     let counted = out(&mut host, "tc -s filter show dev d0 parent 1:");
     assert!(counted.starts_with(listed.lines().next().expect("a line")), "{counted}");
-}
-
-/// Onramp does not apply the filters of `clsact`. Adding such a filter succeeds with a warning, and
-/// deleting it prints no warning.
-#[test]
-fn filters_at_ingress_are_kept_with_a_warning() {
-    let mut host = host();
-    all(&mut host, &["tc qdisc add dev d0 clsact"]);
-    for side in ["ingress", "egress"] {
-        let line = format!("tc filter add dev d0 {side} pref 1 matchall action drop");
-        let reply = exec(&mut host, &line);
-        assert_eq!(reply.code, 0, "{line}: {}", reply.err);
-        assert!(reply.err.starts_with("Warning: onramp does not apply filters"), "{}", reply.err);
-        let gone = exec(&mut host, &format!("tc filter del dev d0 {side} pref 1"));
-        assert_eq!((gone.code, &*gone.err), (0, ""), "nothing to warn of");
-    }
 }
 
 #[test]

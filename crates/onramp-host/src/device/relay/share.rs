@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use onramp_queue::Credits;
+use onramp_queue::{Credits, Packet};
 
 use super::counts::Refused;
 use onramp::{Flow, Link, Mapping, Sender, TrySendError};
@@ -42,14 +42,19 @@ impl SharedSender {
 
     /// Sends a datagram of the client with this flow. If the sender finds no room, it tries once
     /// more: it may lack credit, and only the second attempt first sends staged packets, which
-    /// frees credit.
-    pub(super) fn send(&mut self, flow: &Flow, payload: &[u8]) -> Result<(), Refused> {
+    /// frees credit. The datagram gets the priority, the mark and the queue of `like`.
+    pub(super) fn send(
+        &mut self,
+        flow: &Flow,
+        payload: &[u8],
+        like: Option<&Packet>,
+    ) -> Result<(), Refused> {
         if !self.has_share(flow.key(), payload.len() as u64) {
             return Err(Refused::Share);
         }
-        let mut done = self.try_send(flow, payload);
+        let mut done = self.try_send(flow, payload, like);
         if done == Err(TrySendError::Full) {
-            done = self.try_send(flow, payload);
+            done = self.try_send(flow, payload, like);
         }
         done.map_err(|error| match error {
             TrySendError::Full => Refused::Full,
@@ -58,10 +63,19 @@ impl SharedSender {
         })
     }
 
-    fn try_send(&mut self, flow: &Flow, payload: &[u8]) -> Result<(), TrySendError> {
+    fn try_send(
+        &mut self,
+        flow: &Flow,
+        payload: &[u8],
+        like: Option<&Packet>,
+    ) -> Result<(), TrySendError> {
         let (key, bytes) = (flow.key(), payload.len() as u64);
         let mut packet = self.sender.packet(flow, payload)?;
         packet.cookie = bytes;
+        if let Some(like) = like {
+            (packet.priority, packet.mark) = (like.priority, like.mark);
+            like.chosen_queue().into_iter().for_each(|queue| packet.set_queue(queue));
+        }
         lock(&self.shares).begin(key, bytes);
         self.sender.submit(flow, packet).map_err(|rejected| {
             lock(&self.shares).end(key, bytes);

@@ -19,6 +19,7 @@ use super::Listener;
 use super::clients::{Client, Clients};
 use super::counts::{Counts, Refused};
 use super::descriptors::Descriptors;
+use super::heard::{self, Heard};
 use super::share::SharedSender;
 use onramp::{Flow, Link, Mapping};
 
@@ -174,12 +175,19 @@ impl Mover {
         if !self.listener.end.is_up() {
             return Err(Refused::Down);
         }
+        let ends = || Some([from, self.listener.socket.local_addr().ok()?]);
+        let like = match heard::ask(&self.source, payload, ends, now) {
+            Heard::Unasked => None,
+            Heard::Passed(packet) => Some(packet),
+            // As in Linux, the device has received the datagram all the same.
+            Heard::Dropped => return Ok(()),
+        };
         let key = match self.clients.key(from) {
             Some(key) => key,
             None => self.welcome(from, now)?,
         };
         let client = self.clients.touch(key, now).ok_or(Refused::Socket)?;
-        self.sender.send(&client.served.flow, payload)
+        self.sender.send(&client.served.flow, payload, like.as_ref())
     }
 
     /// Makes room for a new client, and returns the client's key.
@@ -243,7 +251,7 @@ impl Mover {
         let Some(client) = self.clients.touch(key, now) else { return };
         let bytes = wire_len(payload, client.address);
         let source = self.back.as_ref().map(|back| back.source.clone());
-        let done = give(&self.listener, &mut self.back, client, payload);
+        let done = give(&self.listener, &mut self.back, client, payload, now);
         match done {
             Ok(()) => {
                 self.counts.answers.add(1);
@@ -264,13 +272,20 @@ fn give(
     back: &mut Option<Back>,
     client: &Client<Served>,
     payload: &[u8],
+    now: Instant,
 ) -> Result<(), Refused> {
     let end = listener.back.as_ref().unwrap_or(&listener.end);
     if !end.is_up() {
         return Err(Refused::Down);
     }
     if let (Some(back), Some(flow)) = (back, &client.served.back) {
-        return back.sender.send(flow, payload);
+        let ends = || Some([listener.upstream.remote, client.served.socket.local_addr().ok()?]);
+        let like = match heard::ask(&back.source, payload, ends, now) {
+            Heard::Unasked => None,
+            Heard::Passed(packet) => Some(packet),
+            Heard::Dropped => return Ok(()),
+        };
+        return back.sender.send(flow, payload, like.as_ref());
     }
     let sent = listener.socket.send_to(payload, client.address);
     sent.map(drop).map_err(|error| match error.kind() {
