@@ -6,7 +6,7 @@ use std::path::Path;
 
 use anyhow::{Result, anyhow};
 use onramp::Spec;
-use onramp_core::{ConfigError, Setup, filter};
+use onramp_core::{Change, Setup, filter};
 use onramp_wire::series;
 
 use crate::error::usage;
@@ -86,8 +86,16 @@ pub(crate) fn stages(stages: &[(&str, &str)]) -> Result<Setup> {
 }
 
 /// Executes one line of `tc`. Such a line may name a file that contains a program for a filter.
-pub(crate) fn apply(setup: &mut Setup, line: &str) -> Result<(), ConfigError> {
-    setup.apply(&filter::with_files(line, |file| bytes(Path::new(file)))?)
+/// Refuses filters for packets that come in: packets only leave through the tree of a file.
+pub(crate) fn apply(setup: &mut Setup, line: &str) -> Result<()> {
+    let line = filter::with_files(line, |file| bytes(Path::new(file)))?;
+    match setup.change(line.split('#').next().unwrap_or_default())? {
+        Change::Filters(place) if setup.is_ingress(place) => Err(anyhow!(
+            "filter: nothing comes in where this tree stands, because packets only leave through \
+             it; use clsact, and egress in place of ingress"
+        )),
+        _ => Ok(()),
+    }
 }
 
 /// Reads a file. It fails if the file is larger than `TEXT_MAX`, because a file such as `/dev/zero`

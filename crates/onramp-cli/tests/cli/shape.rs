@@ -54,7 +54,7 @@ listen() {
 
 /// Runs a script of shell commands in the network. Returns `None`, and prints why, if this machine
 /// lacks something that the test needs.
-fn in_network(folder: &Path, mtu: u32, script: &str) -> Option<Output> {
+pub(super) fn in_network(folder: &Path, mtu: u32, script: &str) -> Option<Output> {
     if !root() {
         skip("onramp shape: the test needs root");
         return None;
@@ -84,7 +84,7 @@ fn in_network(folder: &Path, mtu: u32, script: &str) -> Option<Output> {
     Some(output)
 }
 
-fn assert_ok(folder: &Path, output: &Output) {
+pub(super) fn assert_ok(folder: &Path, output: &Output) {
     let told = fs::read_to_string(folder.join("told")).unwrap_or_default();
     let printed = String::from_utf8_lossy(&output.stdout);
     let said = stderr(output);
@@ -289,7 +289,7 @@ cat told >&2
 }
 
 /// Commands that make a host of the middle of the network, with the client as its only neighbour.
-const HOST: &str = "\
+pub(super) const HOST: &str = "\
 interfaces=eth0
 echo 0 > /proc/sys/net/ipv6/conf/eth0/disable_ipv6
 ip addr add 192.0.2.9/24 dev eth0
@@ -429,7 +429,7 @@ cat told >&2
 }
 
 /// Commands that start a daemon in the network. The script of the test follows, and `end` ends it.
-const DAEMON: &str = "\
+pub(super) const DAEMON: &str = "\
 export ONRAMP_SOCKET=$PWD/socket
 \"$ONRAMP\" daemon --log warn 2> told &
 daemon=$!
