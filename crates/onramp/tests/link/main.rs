@@ -20,6 +20,7 @@ mod device_waker;
 mod flush;
 mod foreign;
 mod fork;
+mod front;
 mod idle;
 mod kinds;
 mod moves;
