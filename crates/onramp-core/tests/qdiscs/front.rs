@@ -54,6 +54,41 @@ fn sent(filters: &[FilterSpec], setup: &Setup, place: &str) -> Vec<String> {
     sent.map(|line| line.split(" requeues").next().unwrap_or_default().to_owned()).collect()
 }
 
+/// When the packets of the first test left Linux, in units of 10 µs, and their numbers.
+const TIMES: [u64; 28] = [
+    200, 304, 432, 600, 800, 1_024, 1_272, 1_616, 2_056, 2_592, 3_224, 3_952, 4_776, 5_096, 5_512,
+    6_024, 6_632, 7_336, 8_136, 9_032, 10_024, 10_320, 10_712, 11_200, 11_784, 12_464, 13_240,
+    14_112,
+];
+const NUMBERS: [u64; 28] = [
+    1, 2, 3, 5, 6, 7, 11, 15, 19, 23, 27, 31, 10, 14, 18, 22, 26, 30, 34, 38, 9, 13, 17, 21, 25,
+    29, 33, 37,
+];
+
+/// Sends 40 packets of four flows through the tree, in front of a wire of 1 Mbit/s. Returns the
+/// times at which they leave, in units of 10 µs, and their numbers.
+fn sent_by(tree: &mut Tree) -> (Vec<u64>, Vec<u64>) {
+    let (mut left, mut free) = (Vec::new(), 0);
+    let mut drain = |tree: &mut Tree, until: u64| {
+        while free <= until {
+            let Dequeue::Ready(packet) = tree.dequeue(Instant(free)) else { break };
+            left.push((free / 10_000, packet.cookie));
+            free += u64::from(packet.len) * 8_000;
+        }
+        free = free.max(until);
+    };
+    for number in 0..40_u16 {
+        let at = MS * (u64::from(number) + 1);
+        drain(tree, at);
+        let mut packet = udp(10_000 + number % 4, 100 + 30 * usize::from(number));
+        packet.cookie = number.into();
+        packet.priority = if number % 2 == 0 { 0 } else { 6 };
+        let _ = tree.enqueue(Instant(at), packet);
+    }
+    drain(tree, 1_000 * MS);
+    left.into_iter().unzip()
+}
+
 /// 40 packets of four flows meet the filters of a `clsact`, and then a `prio` in front of a wire of
 /// 1 Mbit/s. The packets leave in the order and at the times at which they left Linux, and all
 /// counters are Linux's.
@@ -70,55 +105,7 @@ fn what_leaves_meets_the_filters_of_clsact_as_in_linux() {
          action police rate 1mbit burst 2000 conform-exceed drop/pipe",
     ];
     let mut tree = tree(&lines);
-    let (mut left, mut free) = (Vec::new(), 0);
-    let mut drain = |tree: &mut Tree, until: u64| {
-        while free <= until {
-            let Dequeue::Ready(packet) = tree.dequeue(Instant(free)) else { break };
-            left.push((free / 10_000, packet.cookie));
-            free += u64::from(packet.len) * 8_000;
-        }
-        free = free.max(until);
-    };
-    for number in 0..40_u16 {
-        let at = MS * (u64::from(number) + 1);
-        drain(&mut tree, at);
-        let mut packet = udp(10_000 + number % 4, 100 + 30 * usize::from(number));
-        packet.cookie = number.into();
-        packet.priority = if number % 2 == 0 { 0 } else { 6 };
-        let _ = tree.enqueue(Instant(at), packet);
-    }
-    drain(&mut tree, 1_000 * MS);
-    let linux = [
-        (200, 1),
-        (304, 2),
-        (432, 3),
-        (600, 5),
-        (800, 6),
-        (1_024, 7),
-        (1_272, 11),
-        (1_616, 15),
-        (2_056, 19),
-        (2_592, 23),
-        (3_224, 27),
-        (3_952, 31),
-        (4_776, 10),
-        (5_096, 14),
-        (5_512, 18),
-        (6_024, 22),
-        (6_632, 26),
-        (7_336, 30),
-        (8_136, 34),
-        (9_032, 38),
-        (10_024, 9),
-        (10_320, 13),
-        (10_712, 17),
-        (11_200, 21),
-        (11_784, 25),
-        (12_464, 29),
-        (13_240, 33),
-        (14_112, 37),
-    ];
-    assert_eq!(left, linux);
+    assert_eq!(sent_by(&mut tree), (TIMES.to_vec(), NUMBERS.to_vec()));
 
     let views = tree.views();
     assert_eq!(front(&views), (27_400, 40, 12, vec![(DropReason::Filter, 12)]));
