@@ -38,6 +38,8 @@ mod unfinished;
 mod watch;
 #[path = "cli/wire.rs"]
 mod wire;
+#[path = "cli/xdp.rs"]
+mod xdp;
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};

@@ -17,6 +17,7 @@ use onramp_dev::Null;
 use onramp::BuildError;
 
 pub(crate) use self::feeder::{Feeder, Frames};
+pub use self::frames::interface_address;
 pub(crate) use self::link_end::{Carried, LinkEnd};
 pub use self::relay::RelayView;
 pub(crate) use self::relay::{CREDITS as RELAY_CREDITS, Listener, Relay};

@@ -31,7 +31,7 @@ use onramp_dev::Receiver;
 
 use onramp::Link;
 
-pub use self::device::RelayView;
+pub use self::device::{RelayView, interface_address};
 pub use self::event::{Event, What};
 pub use self::lines::{Line, Lines};
 pub use self::tc::{TcError, tc, tc_tree};

@@ -13,6 +13,7 @@ use onramp_core::{Clock as _, Device, Setup};
 use onramp_dev::{
     Detour, MonotonicClock, PacketReceiver, PacketSocket, Receive, Side, Switch, Xdp, XdpOptions,
 };
+use onramp_host::interface_address;
 use onramp_wire::{Bridge, Direction, PLAIN, Way};
 
 use crate::error::{tell, usage};
@@ -190,7 +191,7 @@ fn bridged(args: &Args, second: &str, trees: &[Option<Setup>; 2], seed: u64) -> 
     let mut together = Vec::new().into_iter();
     if args.device == Kind::Xdp {
         for name in &names {
-            if let Some(address) = address(name)? {
+            if let Some(address) = interface_address(name)? {
                 bail!(
                     "{name} has the address {address}, and with --device xdp this host gets no \
                      packet there any more: remove the address, or leave out --device xdp"
@@ -335,20 +336,10 @@ fn usable(name: &str) -> Result<()> {
     Ok(())
 }
 
-/// Returns an address of the interface, if it has one that other hosts would use.
-fn address(name: &str) -> Result<Option<String>> {
-    let addresses = getifaddrs()?.filter(|of| of.interface_name == name);
-    Ok(addresses.filter_map(|of| of.address).find_map(|address| {
-        let v4 = address.as_sockaddr_in().map(|v4| v4.ip().to_string());
-        let v6 = address.as_sockaddr_in6().map(nix::sys::socket::SockaddrIn6::ip);
-        v4.or_else(|| v6.filter(|ip| !ip.is_unicast_link_local()).map(|ip| ip.to_string()))
-    }))
-}
-
 /// Tells of what the user may not expect: addresses, and packets that fit one interface only.
 fn remarks(devices: [&PacketSocket; 2]) -> Result<()> {
     for name in devices.map(PacketSocket::name) {
-        if let Some(address) = address(name)? {
+        if let Some(address) = interface_address(name)? {
             tell(&format!(
                 "note: {name} has the address {address}: the host answers there itself, and the \
                  packets that it sends are not shaped (`onramp shape {name}` shapes those)"

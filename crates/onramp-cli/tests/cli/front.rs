@@ -71,7 +71,7 @@ end
         let classes = json(name);
         let mut classes = classes.as_array().expect("a list").iter();
         let class = classes.find(|class| class["handle"] == "1:3").expect("a band");
-        class["stats"]["packets"].as_u64().or(class["packets"].as_u64()).expect("a number")
+        class["stats"]["packets"].as_u64().or_else(|| class["packets"].as_u64()).expect("a number")
     };
     assert_eq!((third("before.json"), third("after.json")), (0, 5));
     assert_eq!(actions(&json("egress.json")), [[4 * 98, 4, 4]]);

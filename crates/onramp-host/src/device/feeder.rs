@@ -1,6 +1,7 @@
 //! A thread that sends the frames of a receiver through a device.
 
 use std::io;
+use std::iter;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,7 +26,8 @@ const PAUSE: Duration = Duration::from_millis(1);
 /// Frames that come in at a device.
 #[derive(Debug)]
 pub(crate) struct Frames {
-    pub(crate) from: Box<dyn Receive>,
+    /// The receivers: several if the interface has several queues to receive from.
+    pub(crate) from: Vec<Box<dyn Receive>>,
     /// The device at which they come in.
     pub(crate) at: Arc<LinkEnd>,
 }
@@ -72,8 +74,8 @@ impl Mover {
         // Relaxed: the thread that sets `end` then wakes this thread, which reads `end` again.
         while !end.load(Ordering::Relaxed) {
             match self.turn(end) {
-                Ok(BATCH) => {}
-                Ok(_) => self.wait(wake),
+                Ok(true) => {}
+                Ok(false) => self.wait(wake),
                 Err(_) => {
                     // Nothing will come any more.
                     self.frames.at.set_gone();
@@ -89,11 +91,14 @@ impl Mover {
         self.count_lost();
     }
 
-    /// Sends the frames that have come, at most a batch. Returns their number.
-    fn turn(&mut self, end: &AtomicBool) -> io::Result<usize> {
-        let mut list = PacketList::new();
+    /// Sends the frames that have come, at most a batch of each receiver. Returns whether more may
+    /// wait.
+    fn turn(&mut self, end: &AtomicBool) -> io::Result<bool> {
+        let (mut list, mut more) = (PacketList::new(), false);
         let mut make = |bytes| Some(Packet::with_capacity(u16::try_from(bytes).ok()?));
-        let count = self.frames.from.receive(BATCH, &mut make, &mut list)?;
+        for from in &mut self.frames.from {
+            more |= from.receive(BATCH, &mut make, &mut list)? == BATCH;
+        }
         let list = if self.frames.at.is_up() { self.filter(list) } else { list };
         self.sender.cork();
         for packet in list {
@@ -113,7 +118,7 @@ impl Mover {
             }
             self.sender.wait_room_timeout(&self.flow, 0, PAUSE);
         }
-        Ok(count)
+        Ok(more)
     }
 
     /// Returns the frames that the filters at the ingress of the device let pass. As in Linux, the
@@ -132,10 +137,9 @@ impl Mover {
     }
 
     fn wait(&self, wake: &OwnedFd) {
-        let mut fds = [
-            PollFd::new(wake, PollFlags::IN),
-            PollFd::from_borrowed_fd(self.frames.from.as_fd(), PollFlags::IN),
-        ];
+        let fds = self.frames.from.iter().map(|from| from.as_fd());
+        let fds = fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
+        let mut fds: Vec<_> = iter::once(PollFd::new(wake, PollFlags::IN)).chain(fds).collect();
         let look = Timespec::try_from(LOOK).expect("a second");
         // After an error, the thread looks again.
         let _ = poll(&mut fds, Some(&look));
@@ -143,7 +147,8 @@ impl Mover {
 
     /// Counts the frames that were lost before they could be received.
     fn count_lost(&mut self) {
-        let lost = (self.frames.from.discarded() + self.frames.from.missed()).max(self.lost);
+        let lost = self.frames.from.iter().map(|from| from.discarded() + from.missed()).sum();
+        let lost = self.lost.max(lost);
         self.source.dropped.add(lost - self.lost);
         self.lost = lost;
     }
@@ -205,7 +210,7 @@ mod tests {
         let at = Arc::<LinkEnd>::default();
         at.set_up(up);
         let from = Short(1_000, File::open("/dev/null").expect("every Linux has it"));
-        let frames = Frames { from: Box::new(from), at: at.clone() };
+        let frames = Frames { from: vec![Box::new(from)], at: at.clone() };
         let feeder = Feeder::start(frames, &link).expect("a thread");
         while !at.is_gone() {
             std::thread::yield_now();

@@ -2,18 +2,24 @@
 //! of what the machine itself sends and receives.
 
 use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
+use nix::ifaddrs::getifaddrs;
 use onramp_core::Device;
-use onramp_dev::{Detour, PacketSocket, Receive, Side, Tap, TapOptions};
+use onramp_dev::{
+    Detour, PacketReceiver, PacketSocket, Receive, Side, Tap, TapOptions, Xdp, XdpOptions,
+};
+use onramp_queue::{Packet, PacketList};
 
 use super::feeder::Frames;
 use super::link_end::Switched;
 use super::socket::ETHERNET;
 use super::{End, LinkEnd, Refusal, Request, invalid};
 
-/// One side of a bridge: what comes in there, and the device through which frames leave.
-type BridgeSide = (Box<dyn Receive>, Box<dyn Device>);
+/// One side of a bridge: the receivers of what comes in there, and the device through which frames
+/// leave.
+type BridgeSide = (Vec<Box<dyn Receive>>, Box<dyn Device>);
 
 pub(super) fn packet(request: &Request<'_>) -> Result<Vec<End>, Refusal> {
     let [one, other] = interfaces(request)?;
@@ -35,8 +41,88 @@ pub(super) fn tap(request: &Request<'_>) -> Result<Vec<End>, Refusal> {
             };
             refused(&error, &format!("TAP {name}: {error}{why}"))
         });
-    let tap = made.map(|tap| -> BridgeSide { (Box::new(tap.receiver()), Box::new(tap)) });
+    let tap = made.map(|tap| -> BridgeSide { (vec![Box::new(tap.receiver())], Box::new(tap)) });
     bridge(request, [tap, open(to)])
+}
+
+/// Makes a bridge by AF_XDP: of all queues from which the interfaces receive, and through the first
+/// queue of each. Frames that go from one side to the other are not copied.
+pub(super) fn xdp(request: &Request<'_>) -> Result<Vec<End>, Refusal> {
+    let names = interfaces(request)?;
+    let told = |error: io::Error| refused(&error, &error.to_string());
+    let mut queues = Vec::new();
+    for name in names {
+        if let Some(address) = interface_address(name).map_err(told)? {
+            return Err(invalid(&format!(
+                "{name} has the address {address}, and this host gets no packet there any more \
+                 while such a device exists: remove the address, or use type packet"
+            )));
+        }
+        queues.extend((0..Xdp::queues(name).map_err(told)?).map(|queue| (name, queue)));
+    }
+    let options = XdpOptions { seed: seed(), ..XdpOptions::default() };
+    let mut sides: Vec<BridgeSide> = Vec::new();
+    for ((name, queue), mut xdp) in
+        queues.iter().zip(Xdp::open_all(&queues, options).map_err(told)?)
+    {
+        let mut from = xdp.receiver().map(|from| Box::new(from) as Box<dyn Receive>);
+        if *queue == 0 {
+            let (interface, _) = PacketSocket::open_side(name, 0).map_err(told)?;
+            from = from.map(|from| Box::new(Holding { from, _interface: interface }) as _);
+            sides.push((Vec::new(), Box::new(xdp)));
+        }
+        let side = sides.last_mut().expect("queues are counted from 0");
+        side.0.extend(from);
+    }
+    let mut sides = sides.into_iter().map(Ok);
+    bridge(request, [(); 2].map(|()| sides.next().expect("both have a queue")))
+}
+
+/// Returns an address that this host has at a network interface, if there is one that other hosts
+/// would use: link-local addresses of IPv6 are not meant.
+///
+/// # Errors
+///
+/// The kernel's error.
+pub fn interface_address(name: &str) -> io::Result<Option<String>> {
+    let addresses = getifaddrs()?.filter(|of| of.interface_name == name);
+    Ok(addresses.filter_map(|of| of.address).find_map(|address| {
+        let v4 = address.as_sockaddr_in().map(|v4| v4.ip().to_string());
+        let v6 = address.as_sockaddr_in6().map(nix::sys::socket::SockaddrIn6::ip);
+        v4.or_else(|| v6.filter(|ip| !ip.is_unicast_link_local()).map(|ip| ip.to_string()))
+    }))
+}
+
+/// A receiver that keeps its interface promiscuous, and other bridges from it.
+#[derive(Debug)]
+struct Holding {
+    from: Box<dyn Receive>,
+    _interface: PacketReceiver,
+}
+
+impl Receive for Holding {
+    fn receive(
+        &mut self,
+        most: usize,
+        make: &mut dyn FnMut(usize) -> Option<Packet>,
+        into: &mut PacketList,
+    ) -> io::Result<usize> {
+        self.from.receive(most, make, into)
+    }
+
+    fn discarded(&self) -> u64 {
+        self.from.discarded()
+    }
+
+    fn missed(&self) -> u64 {
+        self.from.missed()
+    }
+}
+
+impl AsFd for Holding {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.from.as_fd()
+    }
 }
 
 pub(super) fn detour(request: &Request<'_>) -> Result<Vec<End>, Refusal> {
@@ -47,7 +133,7 @@ pub(super) fn detour(request: &Request<'_>) -> Result<Vec<End>, Refusal> {
             Detour::lay(name, side, seed()).map_err(|error| refused(&error, &error.to_string()))?;
         let end = Arc::new(LinkEnd::switching(from.switch()));
         // As at an `ifb`, a frame counts as received and as sent by the same device.
-        let frames = Frames { from: Box::new(from), at: end.clone() };
+        let frames = Frames { from: vec![Box::new(from)], at: end.clone() };
         finish(request, place, device, &end, frames)
     };
     sides.take(1 + usize::from(request.pair)).map(end).collect()
@@ -66,7 +152,7 @@ fn interfaces<'a>(request: &Request<'a>) -> Result<[&'a str; 2], Refusal> {
 fn open(name: &str) -> Result<BridgeSide, Refusal> {
     let opened = PacketSocket::open_side(name, seed());
     let (from, socket) = opened.map_err(|error| refused(&error, &error.to_string()))?;
-    Ok((Box::new(from), Box::new(socket)))
+    Ok((vec![Box::new(from)], Box::new(socket)))
 }
 
 /// Makes both ends of a bridge. What comes in at one side leaves through the other.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use onramp_core::{Device, DeviceInfo};
 use onramp_dev::{Null, Udp};
 
-use super::frames::{detour, packet, tap};
+use super::frames::{detour, packet, tap, xdp};
 use super::link_end::{Switched, Wire};
 use super::relay::{Fan, Limits, Listener};
 use super::socket::{ETHERNET, Upstream, udp_device, udp_socket};
@@ -47,6 +47,23 @@ const OTHER_END: Opt = Opt {
     needed: false,
     help: "the other end: its name, and options that may stand before `type`",
 };
+
+/// The options of a bridge between two interfaces.
+const BRIDGE: &[Opt] = &[
+    Opt {
+        key: "interface",
+        what: Operand::Interface,
+        needed: true,
+        help: "the interface through which the frames of this device leave",
+    },
+    Opt {
+        key: "to",
+        what: Operand::Interface,
+        needed: true,
+        help: "the interface of the other end",
+    },
+    OTHER_END,
+];
 
 /// All types of devices.
 pub(crate) const TYPES: &[Type] = &[
@@ -148,23 +165,17 @@ pub(crate) const TYPES: &[Type] = &[
     Type {
         name: "packet",
         help: "one end of a bridge between two network interfaces of the kernel",
-        options: &[
-            Opt {
-                key: "interface",
-                what: Operand::Interface,
-                needed: true,
-                help: "the interface through which the frames of this device leave",
-            },
-            Opt {
-                key: "to",
-                what: Operand::Interface,
-                needed: true,
-                help: "the interface of the other end",
-            },
-            OTHER_END,
-        ],
+        options: BRIDGE,
         always_pair: true,
         make: packet,
+        ..FRAMES
+    },
+    Type {
+        name: "xdp",
+        help: "one end of a bridge between two network interfaces, past the kernel's network stack",
+        options: BRIDGE,
+        always_pair: true,
+        make: xdp,
         ..FRAMES
     },
     Type {

@@ -17,7 +17,7 @@ fn a_packet_lies_where_its_bytes_are_and_comes_home() {
     assert_eq!((pool.out(), memory.home(&mut pool)), (2, vec![]));
     // A list returns packets of one home together, and others by themselves.
     let list: PacketList = [other, copy, one].into_iter().collect();
-    std::thread::spawn(move || drop(list)).join().expect("a drop does not panic");
+    std::thread::scope(|scope| drop(scope.spawn(move || drop(list))));
     assert_eq!(pool.out(), 2, "the pool has not looked");
     assert_eq!((memory.home(&mut pool), pool.out()), (vec![1, 3], 0));
     // The next packet there has nothing of the one before but the bytes.

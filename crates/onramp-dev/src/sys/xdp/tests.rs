@@ -43,7 +43,8 @@ fn come(frames: &Frames, wire: &mut Ring<xdp_desc>, taken: &mut Ring<u64>, bytes
     let (at, _) = frames.at(addr);
     // SAFETY: the frame is the kernel's, which this test plays.
     unsafe { at.as_ptr().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
-    assert!(wire.put(xdp_desc { addr, len: bytes.len() as u32, options: 0 }));
+    let len = bytes.len().try_into().expect("a frame is small");
+    assert!(wire.put(xdp_desc { addr, len, options: 0 }));
     wire.publish();
 }
 
