@@ -28,7 +28,7 @@ fn types_of_devices_are_those_of_ip() {
     let help = exec(&mut host, "ip link help").err;
     let types = device_types();
     let names: Vec<_> = types.iter().map(|kind| kind.name).collect();
-    assert_eq!(names, ["dummy", "loopback", "veth", "udp", "packet", "tap", "detour"]);
+    assert_eq!(names, ["dummy", "loopback", "veth", "udp", "packet", "xdp", "tap", "detour"]);
     for kind in &types {
         assert!(help.contains(&format!("\n  {:12} {}\n", kind.name, kind.help)), "{help}");
         for option in &kind.options {
@@ -39,9 +39,9 @@ fn types_of_devices_are_those_of_ip() {
     // means that there is no bound.
     let mtus: Vec<_> = types.iter().map(|kind| kind.mtu).collect();
     let ether = [68, 1_500, 65_535];
-    assert_eq!(mtus, [[0, 1_500, 0], [0, 65_536, 0], ether, ether, ether, ether, ether]);
+    assert_eq!(mtus, [[0, 1_500, 0], [0, 65_536, 0], ether, ether, ether, ether, ether, ether]);
     let no_queue: Vec<_> = types.iter().map(|kind| kind.no_queue).collect();
-    assert_eq!(no_queue, [true, true, true, false, false, false, false]);
+    assert_eq!(no_queue, [true, true, true, false, false, false, false, false]);
     let options: Vec<_> = types
         .iter()
         .flat_map(|kind| kind.options.iter().map(|option| (kind.name, option)))
@@ -60,6 +60,9 @@ fn types_of_devices_are_those_of_ip() {
             ("packet", "interface", "INTERFACE", true),
             ("packet", "to", "INTERFACE", true),
             ("packet", "peer", "[name] NAME ..", false),
+            ("xdp", "interface", "INTERFACE", true),
+            ("xdp", "to", "INTERFACE", true),
+            ("xdp", "peer", "[name] NAME ..", false),
             ("tap", "interface", "INTERFACE", true),
             ("tap", "to", "INTERFACE", true),
             ("tap", "peer", "[name] NAME ..", false),

@@ -94,8 +94,8 @@ fn senders(
     group.run_bound(cpus, span, || Ok(taken()), body)
 }
 
-/// Sends packets until the run is stopped, at least one. Returns the number of packets that the path
-/// took.
+/// Sends packets until the run is stopped, at least one. Returns the number of packets that the
+/// path took.
 fn send(worker: &mut impl Worker, phase: &PhaseCell, payload: &mut [u8; PACKET]) -> u64 {
     let mut submitted = 0_u64;
     loop {
