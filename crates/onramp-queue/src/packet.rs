@@ -187,6 +187,15 @@ impl Packet {
         self.write(self.tail().payload_len, bytes);
     }
 
+    /// Shortens the payload to its first `len` bytes. Does nothing if the payload is not longer.
+    #[inline]
+    pub fn truncate_payload(&mut self, len: usize) {
+        if let Ok(len) = u16::try_from(len) {
+            let tail = self.tail_mut();
+            tail.payload_len = tail.payload_len.min(len);
+        }
+    }
+
     /// Copies `bytes` into the buffer from `at` on, which is at most `capacity`; the payload ends
     /// with them.
     #[inline]

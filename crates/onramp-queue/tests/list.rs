@@ -174,6 +174,10 @@ fn a_payload_is_written_in_place() {
     pkt.append_payload(b"defgh");
     assert_eq!(pkt.payload(), b"axcdefgh");
     assert_eq!(pkt.duplicate().payload(), b"axcdefgh");
+    for (len, left) in [(1 << 16, 8), (8, 8), (6, 6), (7, 6)] {
+        pkt.truncate_payload(len);
+        assert_eq!(pkt.payload(), &b"axcdefgh"[..left], "to {len} bytes");
+    }
     // An error leaves an empty payload, and so does a function that writes nothing.
     assert_eq!(pkt.fill(|_| Err(7)), Err(7));
     assert_eq!(pkt.payload(), b"");

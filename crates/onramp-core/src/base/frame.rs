@@ -32,10 +32,14 @@
 //! Differs: Linux also segments packets inside tunnels, and fragments of UDP (UFO).
 //! Invariant: no bytes make this module panic, and it never reads or writes past the end.
 
+mod datagram;
+
 use std::fmt;
 use std::net::IpAddr;
 
 use onramp_queue::{Layer, Packet, PartialChecksum};
+
+pub use self::datagram::Datagram;
 
 use super::dissect::{Dissected, Fragment, Keys, ip_proto};
 use super::rng::mix;
@@ -153,13 +157,7 @@ pub fn find_partial_checksum(pkt: &mut Packet) -> bool {
     let Some(data) = frame.get(transport..end) else { return false };
     let field = usize::from(offset);
     let Some(field) = data.get(field..field + 2) else { return false };
-    let mut pseudo = u64::from(keys.protocol) + data.len() as u64;
-    for address in [from, to] {
-        pseudo += match address {
-            IpAddr::V4(v4) => sum(&v4.octets()),
-            IpAddr::V6(v6) => sum(&v6.octets()),
-        };
-    }
+    let pseudo = pseudo_header(from, to, keys.protocol, data.len());
     let is_pseudo = u16::from_be_bytes([field[0], field[1]]) == folded(pseudo);
     let padded = frame[end..].iter().any(|byte| *byte != 0);
     if !is_pseudo || padded || folded(pseudo + sum(data)) == u16::MAX {
@@ -192,6 +190,16 @@ pub fn write_checksum(partial: PartialChecksum, frame: &mut [u8]) {
         // arithmetic, and right for every protocol.
         *field = if sum == 0 { u16::MAX } else { sum }.to_be_bytes();
     }
+}
+
+/// Adds up the words of the pseudo-header of a transport header that is `length` bytes long
+/// together with its data.
+fn pseudo_header(from: IpAddr, to: IpAddr, protocol: u8, length: usize) -> u64 {
+    let address = |address| match address {
+        IpAddr::V4(v4) => sum(&v4.octets()),
+        IpAddr::V6(v6) => sum(&v6.octets()),
+    };
+    u64::from(protocol) + length as u64 + address(from) + address(to)
 }
 
 /// Adds up the words of `bytes`, of two bytes each. A last byte without a second counts as if a

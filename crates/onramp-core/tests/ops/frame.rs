@@ -5,7 +5,7 @@
 use std::ops::Range;
 
 use onramp_core::dissect::Dissected;
-use onramp_core::frame::{SuperFrame, VnetHeader, complete_checksum, describe, write_ce};
+use onramp_core::frame::{Datagram, SuperFrame, VnetHeader, complete_checksum, describe, write_ce};
 use onramp_core::qdisc::Dequeue;
 use onramp_core::{Instant, Setup, Tree};
 use onramp_queue::{Layer, Packet};
@@ -30,6 +30,7 @@ pub(crate) fn run(bytes: &[u8]) {
     assert!(pkt.len as usize >= frame.len(), "{} of {}", pkt.len, frame.len());
     assert_eq!(pkt.payload(), frame);
     assert_header(&pkt);
+    assert_datagram(&pkt);
     if let Some(whole) = SuperFrame::of(&pkt) {
         assert_segments(&pkt, whole);
     }
@@ -63,6 +64,24 @@ fn assert_header(pkt: &Packet) {
     let whole = SuperFrame::of(pkt);
     assert_eq!(SuperFrame::of(&again), whole);
     assert!(whole.is_none() || again.gso_size == pkt.gso_size);
+}
+
+/// A datagram that is found lies in the frame, has the frame's addresses, and is as long as its
+/// header says.
+fn assert_datagram(pkt: &Packet) {
+    let Some(datagram) = Datagram::of(pkt) else { return };
+    let keys = Dissected::of(pkt).keys().clone();
+    let (from, to) = (datagram.source, datagram.destination);
+    assert_eq!(keys.addresses, Some((from.ip(), to.ip())));
+    assert_eq!(keys.ports, Some((from.port(), to.port())));
+    assert_eq!((keys.protocol, datagram.ecn), (17, keys.tos & 3));
+    // Offsets count from where an Ethernet header begins, or would begin.
+    let missing = if pkt.layer() == Layer::Ethernet { 0 } else { 14 };
+    let udp = keys.transport.expect("it has ports") - missing;
+    let end = udp + usize::from(word(pkt.payload(), udp + 4));
+    assert_eq!(datagram.data, &pkt.payload()[udp + 8..end]);
+    assert_eq!(datagram.datagrams().collect::<Vec<_>>().concat(), datagram.data);
+    assert!(datagram.segment.is_none() || datagram.datagrams().count() > 1);
 }
 
 /// The segments have the headers' addresses and ports, fit, and together contain the data.
