@@ -1,7 +1,7 @@
 //! Devices that carry packets, and the clock that devices and qdiscs use.
 //!
 //! * [`Udp`]: uses one UDP socket as one transmit queue; consecutive packets of a flow leave as one
-//!   message to the kernel.
+//!   message to the kernel. Its [`UdpReceiver`] makes IP packets of the datagrams that come in.
 //! * [`Loopback`]: hands packets to receivers of the same process, without a copy.
 //! * [`Tap`]: a TUN or TAP device of the kernel, for frames in both directions.
 //! * [`PacketSocket`]: a packet socket (`AF_PACKET`) on an interface of the kernel, for frames in
@@ -65,7 +65,7 @@ pub use sys::{enter_child, tie_child};
 #[cfg(feature = "tap")]
 pub use tap::{Tap, TapOptions, TapReceiver, TapStats};
 #[cfg(feature = "udp")]
-pub use udp::{Udp, UdpOptions, UdpStats};
+pub use udp::{Udp, UdpOptions, UdpReceiver, UdpReceiverOptions, UdpReceiverStats, UdpStats};
 pub use wait::ThreadWaker;
 #[cfg(feature = "xdp")]
 pub use xdp::{Attach, Copying, Xdp, XdpOptions, XdpReceiver, XdpStats};

@@ -5,14 +5,20 @@
 mod bpf;
 #[cfg(feature = "tap")]
 mod child;
+#[cfg(feature = "udp")]
+mod datagrams;
 mod fork;
 #[cfg(any(feature = "tap", feature = "packet"))]
 mod frame;
 #[cfg(any(feature = "tap", feature = "packet", feature = "xdp"))]
 mod interface;
 mod measure;
+#[cfg(any(feature = "udp", feature = "packet"))]
+mod message;
 #[cfg(feature = "udp")]
 mod mmsg;
+#[cfg(feature = "udp")]
+mod name;
 #[cfg(feature = "packet")]
 mod packet;
 #[cfg(feature = "xdp")]
@@ -35,6 +41,10 @@ pub use bpf::Side;
 pub(crate) use bpf::{Hook, Known};
 #[cfg(feature = "tap")]
 pub use child::{enter_child, tie_child};
+#[cfg(all(test, feature = "udp"))]
+pub(crate) use datagrams::Told;
+#[cfg(feature = "udp")]
+pub(crate) use datagrams::{Arrived, DATAGRAMS_MAX, Datagrams};
 pub use fork::{forks, run_in_child, watch_forks};
 #[cfg(any(feature = "tap", feature = "packet"))]
 pub(crate) use frame::write_frame;
@@ -56,7 +66,7 @@ pub(crate) use packet::{Inbox, MESSAGES_MAX, Outbox, PacketFd, Received, Setting
 #[cfg(feature = "xdp")]
 pub(crate) use ring::Frames as XdpFrames;
 #[cfg(feature = "udp")]
-pub(crate) use sockopt::{enable_txtime, path_mtu, set_udp_segment};
+pub(crate) use sockopt::{enable_txtime, path_mtu, set_udp_gro, set_udp_segment, tell_headers};
 pub(crate) use time::monotonic_ns;
 pub use time::{Priority, current_cpu, exact_timers, pin_thread, set_thread_priority};
 #[cfg(feature = "tap")]

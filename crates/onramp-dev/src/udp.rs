@@ -1,4 +1,4 @@
-//! A UDP socket as a transmit queue.
+//! A UDP socket as a transmit queue, and the datagrams that come to it.
 //!
 //! The device sends a burst with as few system calls as possible. Consecutive packets of one flow,
 //! with the same destination and size, become one message that the kernel cuts into datagrams (UDP
@@ -22,10 +22,12 @@
 mod build;
 mod probe;
 mod queue;
+mod receiver;
 mod route;
 mod stats;
 mod verdict;
 
+use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 
@@ -35,6 +37,7 @@ use onramp_queue::PacketList;
 use crate::{DeviceError, sys};
 use build::Builder;
 use queue::Queue;
+pub use receiver::{UdpReceiver, UdpReceiverOptions, UdpReceiverStats};
 use route::Route;
 pub use stats::UdpStats;
 
@@ -126,11 +129,21 @@ impl Udp {
         Self::new(socket, options)
     }
 
-    /// Returns the socket, for example to receive from it. Its clones (`try_clone`) are the same
-    /// socket.
+    /// Returns the socket. Its clones (`try_clone`) are the same socket.
     #[must_use]
     pub fn socket(&self) -> &UdpSocket {
         &self.queue.wire
+    }
+
+    /// Returns a receiver of the datagrams that come to the socket, with the default options. For
+    /// other options, give a clone of the [socket](Self::socket) to [`UdpReceiver::new`]. Have only
+    /// one receiver for a socket: of several, each datagram comes to one.
+    ///
+    /// # Errors
+    ///
+    /// Fails as [`UdpReceiver::new`] does, and if the process has no descriptor left.
+    pub fn receiver(&self) -> io::Result<UdpReceiver> {
+        UdpReceiver::new(self.queue.wire.try_clone()?, UdpReceiverOptions::default())
     }
 
     /// Returns the device's counters, which any thread may read at any time.

@@ -25,8 +25,11 @@ use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::ptr;
 
-use libc::{c_int, iovec, mmsghdr, socklen_t};
+use libc::{c_int, iovec, mmsghdr};
 use onramp_queue::{DropReason, Packet, PacketList};
+
+use super::message::{no_message, number, part};
+use super::name::Name;
 
 /// Largest number of messages in one call.
 pub(crate) const MESSAGES_MAX: usize = 256;
@@ -131,15 +134,12 @@ pub(crate) struct Close {
 
 impl Messages {
     pub(crate) fn new() -> Self {
-        let name = Name { v6: zeroed_v6() };
         Self {
-            // SAFETY: a header consists of integers and raw pointers, for which zero is a valid
-            // value.
-            headers: vec![unsafe { mem::zeroed::<mmsghdr>() }; MESSAGES_MAX].into(),
-            names: vec![name; MESSAGES_MAX].into(),
+            headers: vec![no_message(); MESSAGES_MAX].into(),
+            names: vec![Name::new(); MESSAGES_MAX].into(),
             controls: vec![[Control::default(); CONTROLS_MAX]; MESSAGES_MAX].into(),
             shapes: vec![Shape::default(); MESSAGES_MAX].into(),
-            parts: vec![part(ptr::null(), 0); PARTS_MAX].into(),
+            parts: vec![part(ptr::null_mut(), 0); PARTS_MAX].into(),
             copies: Vec::with_capacity(COPIES_MAX),
             copies_len: 0,
             copying: false,
@@ -180,7 +180,7 @@ impl Messages {
         if self.open.parts > 0 && payload.len() <= COPY_MAX.min(COPIES_MAX - self.copies_len) {
             self.copy(payload);
         } else {
-            self.add(part(payload.as_ptr(), payload.len()));
+            self.add(part(payload.as_ptr().cast_mut(), payload.len()));
         }
         self.open.packets += 1;
         self.flight.push_back(pkt);
@@ -227,7 +227,7 @@ impl Messages {
     pub(crate) fn take(&mut self, len: usize) {
         let mut held = self.held.expect("a packet is held");
         let len = len.min(held.len - held.taken);
-        self.add(part(held.payload.wrapping_add(held.taken), len));
+        self.add(part(held.payload.wrapping_add(held.taken).cast_mut(), len));
         held.taken += len;
         let left = held.taken < held.len;
         self.open.packets += u16::from(!left);
@@ -437,66 +437,6 @@ impl Control {
         data[..N].copy_from_slice(value);
         Self { len: mem::offset_of!(Self, data) + N, level, kind, data }
     }
-}
-
-/// A destination address in the format that the kernel reads.
-#[repr(C)]
-#[derive(Clone, Copy)]
-union Name {
-    v4: libc::sockaddr_in,
-    v6: libc::sockaddr_in6,
-}
-
-impl Name {
-    /// Writes `addr` in the format that the kernel reads, and returns its length in bytes.
-    #[inline]
-    fn set(&mut self, addr: SocketAddr) -> socklen_t {
-        #[expect(clippy::cast_possible_truncation, reason = "28 bytes at most")]
-        const LEN_V4: socklen_t = size_of::<libc::sockaddr_in>() as socklen_t;
-        #[expect(clippy::cast_possible_truncation, reason = "28 bytes at most")]
-        const LEN_V6: socklen_t = size_of::<libc::sockaddr_in6>() as socklen_t;
-        match addr {
-            SocketAddr::V4(addr) => {
-                self.v4 = libc::sockaddr_in {
-                    sin_family: number(libc::AF_INET.unsigned_abs() as usize),
-                    sin_port: addr.port().to_be(),
-                    sin_addr: libc::in_addr { s_addr: u32::from_ne_bytes(addr.ip().octets()) },
-                    sin_zero: [0; 8],
-                };
-                LEN_V4
-            }
-            SocketAddr::V6(addr) => {
-                self.v6 = libc::sockaddr_in6 {
-                    sin6_family: number(libc::AF_INET6.unsigned_abs() as usize),
-                    sin6_port: addr.port().to_be(),
-                    sin6_flowinfo: addr.flowinfo(),
-                    sin6_addr: libc::in6_addr { s6_addr: addr.ip().octets() },
-                    sin6_scope_id: addr.scope_id(),
-                };
-                LEN_V6
-            }
-        }
-    }
-}
-
-const fn zeroed_v6() -> libc::sockaddr_in6 {
-    libc::sockaddr_in6 {
-        sin6_family: 0,
-        sin6_port: 0,
-        sin6_flowinfo: 0,
-        sin6_addr: libc::in6_addr { s6_addr: [0; 16] },
-        sin6_scope_id: 0,
-    }
-}
-
-const fn part(start: *const u8, len: usize) -> iovec {
-    iovec { iov_base: start.cast_mut().cast(), iov_len: len }
-}
-
-/// Converts a small number to the integer type that the C library gives a field of a structure.
-#[inline]
-fn number<T: TryFrom<usize>>(n: usize) -> T {
-    T::try_from(n).unwrap_or_else(|_| unreachable!("{n} is small"))
 }
 
 fn errno() -> c_int {

@@ -31,6 +31,31 @@ pub(crate) fn path_mtu(socket: &UdpSocket, ipv6: bool) -> io::Result<u32> {
     u32::try_from(mtu).map_err(|_| io::Error::from(io::ErrorKind::InvalidData))
 }
 
+/// Lets the kernel join datagrams of a flow, of which it has several at once, to one message
+/// (`on`), or give each as a message.
+///
+/// Fails with ENOPROTOOPT if the kernel cannot join (before Linux 5.0).
+pub(crate) fn set_udp_gro(socket: &UdpSocket, on: bool) -> io::Result<()> {
+    set(socket, libc::SOL_UDP, libc::UDP_GRO, &c_int::from(on))
+}
+
+/// Lets the kernel tell, beside each datagram that it gives, the traffic class and the destination
+/// address in the datagram's IP header. A socket for IPv6 gets the class of IPv4 datagrams by an
+/// option of its own.
+pub(crate) fn tell_headers(socket: &UdpSocket, ipv6: bool) -> io::Result<()> {
+    let v4 = set(socket, libc::IPPROTO_IP, libc::IP_RECVTOS, &ON);
+    if ipv6 {
+        // A socket that is for IPv6 only gets no IPv4 datagrams, so an error does not matter.
+        set(socket, libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS, &ON)?;
+        return set(socket, libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO, &ON);
+    }
+    v4?;
+    set(socket, libc::IPPROTO_IP, libc::IP_PKTINFO, &ON)
+}
+
+/// The value that turns an option on.
+const ON: c_int = 1;
+
 fn set<T: Copy>(socket: &UdpSocket, level: c_int, option: c_int, value: &T) -> io::Result<()> {
     // SAFETY: the kernel reads `size_of::<T>()` bytes of a live `T`; the descriptor is open while
     // `socket` lives.

@@ -1,4 +1,6 @@
-//! Interprets the errors that a send can return.
+//! Interprets the errors that a send or a receive can return.
+
+use std::io;
 
 use libc::c_int;
 use onramp_queue::DropReason;
@@ -59,4 +61,27 @@ pub(super) fn segmented(errno: c_int) -> Segmented {
         libc::EINVAL | libc::EIO | libc::EOPNOTSUPP | libc::ENOPROTOOPT => Segmented::Unsupported,
         _ => Segmented::Unrelated,
     }
+}
+
+/// Whether an error that a receive got is the report of an ICMP message: the fate of a packet that
+/// was sent earlier through the socket.
+///
+/// Source: behaviour of `net/ipv4/icmp.c` (`icmp_err_convert`) and `net/ipv6/icmp.c`
+/// (`icmpv6_err_convert`), Linux 6.18.
+pub(super) fn is_from_icmp(error: &io::Error) -> bool {
+    matches!(
+        error.raw_os_error(),
+        Some(
+            libc::ECONNREFUSED
+                | libc::EHOSTUNREACH
+                | libc::ENETUNREACH
+                | libc::EHOSTDOWN
+                | libc::ENONET
+                | libc::ENOPROTOOPT
+                | libc::EOPNOTSUPP
+                | libc::EACCES
+                | libc::EMSGSIZE
+                | libc::EPROTO
+        )
+    )
 }

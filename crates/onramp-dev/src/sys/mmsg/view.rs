@@ -1,10 +1,10 @@
 //! Reads messages as the kernel would read them, for tests.
 
-use std::net::{Ipv6Addr, SocketAddr, SocketAddrV6};
+use std::net::SocketAddr;
 
 use onramp_queue::{Packet, PacketList};
 
-use super::{Close, Control, Messages, Name};
+use super::{Close, Control, Messages};
 
 /// One message, copied out of the arrays of [`Messages`].
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,7 +46,7 @@ impl Messages {
                 unsafe { std::slice::from_raw_parts(part.iov_base.cast::<u8>(), part.iov_len) };
             payload.extend_from_slice(bytes);
         }
-        let name = name(&self.names[at], header.msg_namelen);
+        let name = self.names[at].get(header.msg_namelen);
         let count = header.msg_controllen / size_of::<Control>();
         assert_eq!(header.msg_controllen % size_of::<Control>(), 0);
         let controls = &self.controls[at][..count];
@@ -60,27 +60,6 @@ impl Messages {
                 .map(i32::from_ne_bytes),
             txtime_ns: value(controls, libc::SOL_SOCKET, libc::SCM_TXTIME).map(u64::from_ne_bytes),
         }
-    }
-}
-
-fn name(name: &Name, len: libc::socklen_t) -> Option<SocketAddr> {
-    match len {
-        0 => None,
-        16 => {
-            // SAFETY: the length is 16 only after an IPv4 address was written into `name`.
-            let v4 = unsafe { name.v4 };
-            assert_eq!(i32::from(v4.sin_family), libc::AF_INET);
-            Some((v4.sin_addr.s_addr.to_ne_bytes(), u16::from_be(v4.sin_port)).into())
-        }
-        28 => {
-            // SAFETY: the length is 28 only after an IPv6 address was written into `name`.
-            let v6 = unsafe { name.v6 };
-            assert_eq!(i32::from(v6.sin6_family), libc::AF_INET6);
-            let ip = Ipv6Addr::from(v6.sin6_addr.s6_addr);
-            let port = u16::from_be(v6.sin6_port);
-            Some(SocketAddrV6::new(ip, port, v6.sin6_flowinfo, v6.sin6_scope_id).into())
-        }
-        other => panic!("no name is {other} bytes long"),
     }
 }
 

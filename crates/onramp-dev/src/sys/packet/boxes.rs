@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::io;
-use std::mem;
 use std::os::fd::AsRawFd;
 use std::ptr;
 
@@ -11,6 +10,7 @@ use onramp_core::frame::VnetHeader;
 use onramp_queue::{PAYLOAD_MAX, Packet};
 
 use super::PacketFd;
+use crate::sys::message::{fill, no_message, number, part, room};
 
 /// Largest number of frames in one call.
 pub(crate) const MESSAGES_MAX: usize = 32;
@@ -155,8 +155,11 @@ impl Inbox {
         for (packet, rest) in places.take(most) {
             let vnet = &mut self.vnet[count];
             *vnet = [0; VNET];
-            self.parts[count] =
-                [part(vnet.as_mut_ptr(), VNET), room(packet), part(rest.as_mut_ptr(), rest.len())];
+            self.parts[count] = [
+                part(vnet.as_mut_ptr(), VNET),
+                room(packet, 0),
+                part(rest.as_mut_ptr(), rest.len()),
+            ];
             let header = &mut self.headers[count].msg_hdr;
             header.msg_iov = self.parts[count].as_mut_ptr();
             header.msg_iovlen = 3;
@@ -204,29 +207,6 @@ impl fmt::Debug for Inbox {
     }
 }
 
-/// Returns the buffer of a packet, whose payload becomes empty.
-fn room(packet: &mut Packet) -> iovec {
-    let mut room = part(ptr::null_mut(), 0);
-    let Ok(()) = packet.fill::<std::convert::Infallible>(|buffer| {
-        room = part(buffer.as_mut_ptr().cast(), buffer.len());
-        Ok(&mut [])
-    });
-    room
-}
-
-/// Tells a packet how many bytes of its buffer have been written.
-///
-/// # Safety
-///
-/// The first `len` bytes of the packet's buffer must have been written.
-unsafe fn fill(packet: &mut Packet, len: usize) {
-    let Ok(()) = packet.fill::<std::convert::Infallible>(|buffer| {
-        let (front, _) = buffer.split_at_mut(len);
-        // SAFETY: the caller promises it.
-        Ok(unsafe { front.assume_init_mut() })
-    });
-}
-
 /// Bytes of the control messages of a received frame: one `tpacket_auxdata`.
 const CONTROL: usize = {
     // SAFETY: `CMSG_SPACE` only calculates.
@@ -270,20 +250,6 @@ fn tag(message: &libc::msghdr) -> Option<[u8; 4]> {
     let [p0, p1] = if known { data.tp_vlan_tpid } else { 0x8100 }.to_be_bytes();
     let [c0, c1] = data.tp_vlan_tci.to_be_bytes();
     Some([p0, p1, c0, c1])
-}
-
-const fn no_message() -> mmsghdr {
-    // SAFETY: a header consists of integers and raw pointers, for which zero is a valid value.
-    unsafe { mem::zeroed() }
-}
-
-const fn part(start: *mut u8, len: usize) -> iovec {
-    iovec { iov_base: start.cast(), iov_len: len }
-}
-
-/// Converts a small number to the integer type that the C library gives an argument or a field.
-fn number<T: TryFrom<usize>>(n: usize) -> T {
-    T::try_from(n).unwrap_or_else(|_| unreachable!("{n} is small"))
 }
 
 impl PacketFd {

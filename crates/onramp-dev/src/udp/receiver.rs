@@ -1,0 +1,340 @@
+//! The receive side of a UDP socket.
+//!
+//! | error from the kernel | reaction of the receiver |
+//! |---|---|
+//! | EAGAIN | no more packets for now |
+//! | EINTR | tries again |
+//! | ECONNREFUSED, EHOSTUNREACH and other reports of ICMP | counts the error, and tries again |
+//! | any other error | returns it |
+
+#[cfg(test)]
+mod tests;
+
+use std::io;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+
+use onramp_core::frame::{self, Datagram};
+use onramp_queue::{Counter, PAYLOAD_MAX, Packet, PacketList};
+
+use super::verdict::is_from_icmp;
+use crate::receive::Receive;
+use crate::sys::{self, Arrived, DATAGRAMS_MAX, Datagrams};
+
+/// Options of a [`UdpReceiver`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UdpReceiverOptions {
+    /// Whether the kernel may join datagrams of one flow and size, of which it has several at once,
+    /// into one packet (`UDP_GRO`, Linux 5.0 and later). Such a packet has the size of its
+    /// datagrams in [`gso_size`](onramp_queue::Meta::gso_size), and costs hardly more than a
+    /// packet of one datagram.
+    pub gro: bool,
+    /// Size, in bytes, of the packets that the receiver asks `make` for, headers of IP and UDP
+    /// included. A larger packet is copied into a packet of its own size. The default is 1,500, the
+    /// MTU of Ethernet; with 65,535 nothing is copied, but each waiting packet takes 64 KiB.
+    pub usual: u16,
+    /// Seed of the hash that tells flows apart, see [`frame::describe`]. By default 0: give a
+    /// random number if strangers choose the addresses.
+    pub seed: u64,
+}
+
+impl Default for UdpReceiverOptions {
+    fn default() -> Self {
+        Self { gro: true, usual: 1_500, seed: 0 }
+    }
+}
+
+/// Counters that a UDP receiver writes and any thread may read.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub struct UdpReceiverStats {
+    /// Number of packets that the receiver gave to its caller. A packet of several datagrams counts
+    /// once.
+    pub packets: Counter,
+    /// Number of datagrams in these packets.
+    pub datagrams: Counter,
+    /// Bytes of data in these packets, headers not included.
+    pub bytes: Counter,
+    /// Number of system calls that asked for packets.
+    pub calls: Counter,
+    /// Number of ICMP errors that the kernel reported to the receiver: an earlier packet that was
+    /// sent through the socket did not arrive.
+    pub icmp_errors: Counter,
+    /// Number of messages that were discarded because there was no packet with room for them. A
+    /// message is a datagram, or several that the kernel has joined.
+    pub no_room: Counter,
+    /// Number of messages that were discarded because the kernel did not tell all about them, such
+    /// as the destination address. This happens only if the owner of the socket has changed its
+    /// options.
+    pub malformed: Counter,
+    /// Number of messages that the kernel dropped, as of the last call of
+    /// [`missed`](UdpReceiver::missed).
+    pub missed: Counter,
+}
+
+/// Receives the datagrams that come to a UDP socket, as IP packets.
+///
+/// The kernel gives a datagram without its headers. The receiver writes an IPv4 or IPv6 header and a
+/// UDP header in front of the data ([`Layer::Ip`](onramp_queue::Layer::Ip)), so filters, qdiscs and
+/// devices treat the packet like any other frame; a [`Tap`](crate::Tap) with the layer `Ip` passes
+/// it on. [`Datagram`] reads the addresses and the data.
+///
+/// - From the kernel come: the addresses, the ports, the ECN bits and the DSCP.
+/// - The UDP checksum is [left to the device](Packet::partial_checksum); the kernel has verified the
+///   one that the datagram came with.
+/// - Invented are: the TTL or hop limit (64), the identification (0, with "don't fragment"), and the
+///   IPv6 flow label (0). IP options, extension headers and the scope of link-local addresses are
+///   lost. So a router does not fragment the packet again, even if it arrived in fragments.
+/// - Datagrams of IPv4 that a socket for IPv6 receives become IPv4 packets.
+///
+/// A UDP socket has one queue of received datagrams: of several readers, each datagram comes to one.
+/// So have one receiver for a socket, and do not read from the socket by other means. An ICMP error
+/// comes either to the receiver, which counts it, or to the [device](super::Udp) that sends through
+/// the socket.
+///
+/// An IPv6 datagram of more than 65,487 bytes fits no packet, and is discarded.
+///
+/// The receiver keeps up to 32 empty packets from `make` for the next call.
+#[derive(Debug)]
+pub struct UdpReceiver {
+    socket: UdpSocket,
+    options: UdpReceiverOptions,
+    /// The port to which the socket is bound.
+    port: u16,
+    /// Bytes in front of the data for the headers of the socket's address family.
+    head: usize,
+    inbox: Datagrams,
+    /// Packets that were received, and not given to the caller yet.
+    waiting: PacketList,
+    /// Number of messages that the kernel had dropped before the receiver was made.
+    missed_before: u32,
+    stats: Arc<UdpReceiverStats>,
+}
+
+impl UdpReceiver {
+    /// Makes a receiver of `socket`, which must be bound, and may be connected. Sets the options of
+    /// the socket by which the kernel tells traffic classes and destination addresses, and lets it
+    /// join datagrams if the options say so.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidInput` if the socket is not bound to a port, and the error of the kernel if it
+    /// refuses an option.
+    pub fn new(socket: UdpSocket, options: UdpReceiverOptions) -> io::Result<Self> {
+        let local = socket.local_addr()?;
+        if local.port() == 0 {
+            let why = "cannot receive from a UDP socket without a port: bind it first";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+        }
+        sys::tell_headers(&socket, local.is_ipv6())?;
+        let gro = sys::set_udp_gro(&socket, options.gro).is_ok() && options.gro;
+        // A kernel that does not count drops has none to report.
+        let missed_before = sys::socket_memory(socket.as_fd()).map_or(0, |memory| memory.drops);
+        Ok(Self {
+            options: UdpReceiverOptions { gro, ..options },
+            port: local.port(),
+            head: Datagram::headers(local.is_ipv6()),
+            inbox: Datagrams::new(),
+            waiting: PacketList::new(),
+            missed_before,
+            stats: Arc::default(),
+            socket,
+        })
+    }
+
+    /// Returns the receiver's counters, which any thread may read at any time.
+    #[must_use]
+    pub fn stats(&self) -> Arc<UdpReceiverStats> {
+        Arc::clone(&self.stats)
+    }
+
+    /// Whether the kernel may join datagrams: it was asked to, and can.
+    #[must_use]
+    pub const fn gro(&self) -> bool {
+        self.options.gro
+    }
+
+    /// Returns the socket.
+    #[must_use]
+    pub const fn socket(&self) -> &UdpSocket {
+        &self.socket
+    }
+
+    /// Reads up to `most` messages, and lets their packets wait. Returns how many messages were
+    /// read, the discarded ones included.
+    fn read(
+        &mut self,
+        most: usize,
+        make: &mut dyn FnMut(usize) -> Option<Packet>,
+    ) -> io::Result<usize> {
+        while self.inbox.empty.len() < most
+            && let Some(packet) = make(self.options.usual.into())
+        {
+            self.inbox.empty.push(packet);
+        }
+        if self.inbox.empty.is_empty() {
+            return Ok(0);
+        }
+        self.stats.calls.add(1);
+        let (stats, waiting) = (&self.stats, &mut self.waiting);
+        let (port, head, seed) = (self.port, self.head, self.options.seed);
+        self.inbox.receive(&self.socket, most, head, |message| {
+            let packets = match whole(message, port, head, make) {
+                Ok(packets) => packets,
+                Err(Discard::NoRoom) => return stats.no_room.add(1),
+                Err(Discard::Malformed) => return stats.malformed.add(1),
+            };
+            for mut packet in packets.into_iter().flatten() {
+                frame::describe(&mut packet, seed);
+                waiting.push_back(packet);
+            }
+        })
+    }
+
+    /// Counts a packet that goes to the caller.
+    fn count(&self, packet: &Packet) {
+        let ipv6 = packet.payload().first().is_some_and(|byte| byte >> 4 == 6);
+        let data = packet.payload().len() - Datagram::headers(ipv6);
+        let datagrams = match packet.gso_size {
+            0 => 1,
+            size => data.div_ceil(size.into()),
+        };
+        self.stats.packets.add(1);
+        self.stats.datagrams.add(datagrams as u64);
+        self.stats.bytes.add(data as u64);
+    }
+}
+
+impl Receive for UdpReceiver {
+    fn receive(
+        &mut self,
+        most: usize,
+        make: &mut dyn FnMut(usize) -> Option<Packet>,
+        into: &mut PacketList,
+    ) -> io::Result<usize> {
+        // A message that is discarded and an error count as well, so that the call ends.
+        let (mut count, mut messages, mut more) = (0, 0, true);
+        loop {
+            while count < most
+                && let Some(packet) = self.waiting.pop_front()
+            {
+                self.count(&packet);
+                into.push_back(packet);
+                count += 1;
+            }
+            let room = most.saturating_sub(count.max(messages)).min(DATAGRAMS_MAX);
+            if room == 0 || !more {
+                return Ok(count);
+            }
+            match self.read(room, make) {
+                // After fewer than asked for, the kernel has no more, or there is no packet for it.
+                Ok(read) => (messages, more) = (messages + read, read == room),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(count),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => messages += 1,
+                Err(error) if is_from_icmp(&error) => {
+                    self.stats.icmp_errors.add(1);
+                    messages += 1;
+                }
+                Err(error) if count == 0 => return Err(error),
+                // The next call returns the error.
+                Err(_) => return Ok(count),
+            }
+        }
+    }
+
+    fn discarded(&self) -> u64 {
+        self.stats.no_room.get() + self.stats.malformed.get()
+    }
+
+    /// Returns how many messages the kernel has dropped, since the receiver was made, because the
+    /// socket's receive buffer was full or because their checksum was wrong. A message of several
+    /// datagrams counts once. The kernel counts modulo 2^32, so call this at least once in 2^32
+    /// drops.
+    fn missed(&self) -> u64 {
+        if let Ok(memory) = sys::socket_memory(self.socket.as_fd()) {
+            #[expect(clippy::cast_possible_truncation, reason = "the kernel's counter wraps")]
+            let known = self.missed_before.wrapping_add(self.stats.missed.get() as u32);
+            self.stats.missed.add(memory.drops.wrapping_sub(known).into());
+        }
+        self.stats.missed.get()
+    }
+}
+
+impl AsFd for UdpReceiver {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+/// Why a message was discarded.
+#[derive(Debug, PartialEq, Eq)]
+enum Discard {
+    NoRoom,
+    Malformed,
+}
+
+/// Makes an IP packet of a message that came to `port`, with `head` bytes free in front of its data
+/// as far as the packet has room for them. Makes two packets of a message that does not fit one, and
+/// consists of several datagrams.
+fn whole(
+    message: Arrived<'_>,
+    port: u16,
+    head: usize,
+    make: &mut dyn FnMut(usize) -> Option<Packet>,
+) -> Result<[Option<Packet>; 2], Discard> {
+    let Arrived { mut packet, rest, truncated, source, told } = message;
+    let (source, told) = (source.ok_or(Discard::Malformed)?, told.ok_or(Discard::Malformed)?);
+    let source = header_address(source.ip(), source.port());
+    let destination = header_address(told.destination.ok_or(Discard::Malformed)?, port);
+    let headers = Datagram::headers(source.is_ipv6());
+    if source.is_ipv6() != destination.is_ipv6() || headers > head {
+        return Err(Discard::Malformed);
+    }
+    let free = head.min(packet.payload().len());
+    let (_, front) = packet.payload().split_at(free);
+    let (len, most) = (front.len() + rest.len(), PAYLOAD_MAX - headers);
+    let segment = told.segment.filter(|size| (1..len).contains(&(*size).into()));
+    // The first packet holds `first` bytes of the data, all of them if they are one datagram.
+    let first = segment.map(usize::from).map_or(len, |size| len.min(most / size * size));
+    if truncated || first > most || len - first > most {
+        return Err(Discard::NoRoom);
+    }
+    let mut space = |len: usize| {
+        let packet = make(headers + len).filter(|packet| packet.capacity() >= headers + len);
+        let mut packet = packet.ok_or(Discard::NoRoom)?;
+        packet.set_payload(&[0; Datagram::headers(true)][..headers]);
+        Ok(packet)
+    };
+    let ((front, tail), (rest, rest_tail)) =
+        (front.split_at(first.min(front.len())), rest.split_at(first.saturating_sub(front.len())));
+    let mut second = None;
+    if first < len {
+        let second = second.insert(space(len - first)?);
+        second.append_payload(tail);
+        second.append_payload(rest_tail);
+    }
+    if headers + first <= packet.capacity() {
+        let front = front.len();
+        packet.payload_mut().copy_within(free..free + front, headers);
+        packet.truncate_payload(headers + front);
+    } else {
+        let mut larger = space(first)?;
+        larger.append_payload(front);
+        packet = larger;
+    }
+    packet.append_payload(rest);
+    let finish = |mut packet: Packet| {
+        Datagram::write_headers(&mut packet, source, destination, told.tos);
+        let data = packet.payload().len() - headers;
+        packet.gso_size = segment.filter(|size| data > usize::from(*size)).unwrap_or(0);
+        packet
+    };
+    Ok([Some(finish(packet)), second.map(finish)])
+}
+
+/// Returns an address as it stands in a header: an IPv4 address in the form of IPv6 becomes an IPv4
+/// address, and there is no scope.
+const fn header_address(ip: IpAddr, port: u16) -> SocketAddr {
+    SocketAddr::new(ip.to_canonical(), port)
+}
