@@ -105,8 +105,6 @@ pub struct UdpReceiver {
     /// Bytes in front of the data for the headers of the socket's address family.
     head: usize,
     inbox: Datagrams,
-    /// Packets that were received, and not given to the caller yet.
-    waiting: PacketList,
     /// Number of messages that the kernel had dropped before the receiver was made.
     missed_before: u32,
     stats: Arc<UdpReceiverStats>,
@@ -136,7 +134,6 @@ impl UdpReceiver {
             port: local.port(),
             head: Datagram::headers(local.is_ipv6()),
             inbox: Datagrams::new(),
-            waiting: PacketList::new(),
             missed_before,
             stats: Arc::default(),
             socket,
@@ -161,12 +158,13 @@ impl UdpReceiver {
         &self.socket
     }
 
-    /// Reads up to `most` messages, and lets their packets wait. Returns how many messages were
-    /// read, the discarded ones included.
+    /// Reads up to `most` messages, and appends their packets to `into`. Returns how many messages
+    /// were read, the discarded ones included.
     fn read(
         &mut self,
         most: usize,
         make: &mut dyn FnMut(usize) -> Option<Packet>,
+        into: &mut PacketList,
     ) -> io::Result<usize> {
         while self.inbox.empty.len() < most
             && let Some(packet) = make(self.options.usual.into())
@@ -176,33 +174,32 @@ impl UdpReceiver {
         if self.inbox.empty.is_empty() {
             return Ok(0);
         }
-        self.stats.calls.add(1);
-        let (stats, waiting) = (&self.stats, &mut self.waiting);
-        let (port, head, seed) = (self.port, self.head, self.options.seed);
-        self.inbox.receive(&self.socket, most, head, |message| {
-            let packets = match whole(message, port, head, make) {
-                Ok(packets) => packets,
-                Err(Discard::NoRoom) => return stats.no_room.add(1),
-                Err(Discard::Malformed) => return stats.malformed.add(1),
-            };
-            for mut packet in packets.into_iter().flatten() {
-                frame::describe(&mut packet, seed);
-                waiting.push_back(packet);
+        let stats = &self.stats;
+        stats.calls.add(1);
+        self.inbox.receive(&self.socket, most, self.head, |message| {
+            match whole(message, self.port, self.head, make) {
+                Ok(mut packet) => {
+                    frame::describe(&mut packet, self.options.seed);
+                    stats.count(&packet);
+                    into.push_back(packet);
+                }
+                Err(Discard::NoRoom) => stats.no_room.add(1),
+                Err(Discard::Malformed) => stats.malformed.add(1),
             }
         })
     }
+}
 
+impl UdpReceiverStats {
     /// Counts a packet that goes to the caller.
     fn count(&self, packet: &Packet) {
-        let ipv6 = packet.payload().first().is_some_and(|byte| byte >> 4 == 6);
+        let ipv6 = packet.payload()[0] >> 4 == 6;
         let data = packet.payload().len() - Datagram::headers(ipv6);
-        let datagrams = match packet.gso_size {
-            0 => 1,
-            size => data.div_ceil(size.into()),
-        };
-        self.stats.packets.add(1);
-        self.stats.datagrams.add(datagrams as u64);
-        self.stats.bytes.add(data as u64);
+        let datagrams =
+            if packet.gso_size == 0 { 1 } else { data.div_ceil(packet.gso_size.into()) };
+        self.packets.add(1);
+        self.datagrams.add(datagrams as u64);
+        self.bytes.add(data as u64);
     }
 }
 
@@ -213,34 +210,27 @@ impl Receive for UdpReceiver {
         make: &mut dyn FnMut(usize) -> Option<Packet>,
         into: &mut PacketList,
     ) -> io::Result<usize> {
+        let before = into.len();
         // A message that is discarded and an error count as well, so that the call ends.
-        let (mut count, mut messages, mut more) = (0, 0, true);
-        loop {
-            while count < most
-                && let Some(packet) = self.waiting.pop_front()
-            {
-                self.count(&packet);
-                into.push_back(packet);
-                count += 1;
-            }
-            let room = most.saturating_sub(count.max(messages)).min(DATAGRAMS_MAX);
-            if room == 0 || !more {
-                return Ok(count);
-            }
-            match self.read(room, make) {
-                // After fewer than asked for, the kernel has no more, or there is no packet for it.
-                Ok(read) => (messages, more) = (messages + read, read == room),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(count),
+        let mut messages = 0;
+        while messages < most {
+            let asked = (most - messages).min(DATAGRAMS_MAX);
+            match self.read(asked, make, into) {
+                // The kernel has no more, or there is no packet for it.
+                Ok(read) if read < asked => break,
+                Ok(read) => messages += read,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => messages += 1,
                 Err(error) if is_from_icmp(&error) => {
                     self.stats.icmp_errors.add(1);
                     messages += 1;
                 }
-                Err(error) if count == 0 => return Err(error),
+                Err(error) if into.len() == before => return Err(error),
                 // The next call returns the error.
-                Err(_) => return Ok(count),
+                Err(_) => break,
             }
         }
+        Ok((into.len() - before) as usize)
     }
 
     fn discarded(&self) -> u64 {
@@ -275,14 +265,13 @@ enum Discard {
 }
 
 /// Makes an IP packet of a message that came to `port`, with `head` bytes free in front of its data
-/// as far as the packet has room for them. Makes two packets of a message that does not fit one, and
-/// consists of several datagrams.
+/// as far as the packet has room for them.
 fn whole(
     message: Arrived<'_>,
     port: u16,
     head: usize,
     make: &mut dyn FnMut(usize) -> Option<Packet>,
-) -> Result<[Option<Packet>; 2], Discard> {
+) -> Result<Packet, Discard> {
     let Arrived { mut packet, rest, truncated, source, told } = message;
     let (source, told) = (source.ok_or(Discard::Malformed)?, told.ok_or(Discard::Malformed)?);
     let source = header_address(source.ip(), source.port());
@@ -291,46 +280,26 @@ fn whole(
     if source.is_ipv6() != destination.is_ipv6() || headers > head {
         return Err(Discard::Malformed);
     }
-    let free = head.min(packet.payload().len());
-    let (_, front) = packet.payload().split_at(free);
-    let (len, most) = (front.len() + rest.len(), PAYLOAD_MAX - headers);
-    let segment = told.segment.filter(|size| (1..len).contains(&(*size).into()));
-    // The first packet holds `first` bytes of the data, all of them if they are one datagram.
-    let first = segment.map(usize::from).map_or(len, |size| len.min(most / size * size));
-    if truncated || first > most || len - first > most {
+    let (free, front) = packet.payload().split_at(head.min(packet.payload().len()));
+    let (free, len) = (free.len(), front.len() + rest.len());
+    if truncated || headers + len > PAYLOAD_MAX {
         return Err(Discard::NoRoom);
     }
-    let mut space = |len: usize| {
-        let packet = make(headers + len).filter(|packet| packet.capacity() >= headers + len);
-        let mut packet = packet.ok_or(Discard::NoRoom)?;
-        packet.set_payload(&[0; Datagram::headers(true)][..headers]);
-        Ok(packet)
-    };
-    let ((front, tail), (rest, rest_tail)) =
-        (front.split_at(first.min(front.len())), rest.split_at(first.saturating_sub(front.len())));
-    let mut second = None;
-    if first < len {
-        let second = second.insert(space(len - first)?);
-        second.append_payload(tail);
-        second.append_payload(rest_tail);
-    }
-    if headers + first <= packet.capacity() {
-        let front = front.len();
-        packet.payload_mut().copy_within(free..free + front, headers);
-        packet.truncate_payload(headers + front);
+    if headers + len <= packet.capacity() {
+        let end = packet.payload().len();
+        packet.payload_mut().copy_within(free..end, headers);
+        packet.truncate_payload(headers + end - free);
     } else {
-        let mut larger = space(first)?;
+        let larger = make(headers + len).filter(|larger| larger.capacity() >= headers + len);
+        let mut larger = larger.ok_or(Discard::NoRoom)?;
+        larger.set_payload(&[0; Datagram::headers(true)][..headers]);
         larger.append_payload(front);
         packet = larger;
     }
     packet.append_payload(rest);
-    let finish = |mut packet: Packet| {
-        Datagram::write_headers(&mut packet, source, destination, told.tos);
-        let data = packet.payload().len() - headers;
-        packet.gso_size = segment.filter(|size| data > usize::from(*size)).unwrap_or(0);
-        packet
-    };
-    Ok([Some(finish(packet)), second.map(finish)])
+    Datagram::write_headers(&mut packet, source, destination, told.tos);
+    packet.gso_size = told.segment.filter(|size| len > usize::from(*size)).unwrap_or(0);
+    Ok(packet)
 }
 
 /// Returns an address as it stands in a header: an IPv4 address in the form of IPv6 becomes an IPv4

@@ -1,10 +1,10 @@
-//! A UDP device allocates no memory per packet.
+//! A UDP device and its receiver allocate no memory per packet.
 
 use std::net::SocketAddr;
 
 use onramp_core::{Device, Instant};
-use onramp_dev::{Udp, UdpOptions};
-use onramp_queue::PacketList;
+use onramp_dev::{Receive, Udp, UdpOptions};
+use onramp_queue::{Packet, PacketList};
 
 use crate::common::{Sink, packet};
 
@@ -42,6 +42,30 @@ fn a_burst_allocates_nothing() {
         assert_eq!(allocations(&mut udp, sink.addr(), 0), 0, "gso {gso}");
         assert!(udp.stats().segments.get() > 200 * 60);
     }
+}
+
+/// Received packets lie where the caller wants them, so a receiver allocates nothing either.
+#[test]
+fn a_received_datagram_allocates_nothing() {
+    let bind = || Udp::bind("127.0.0.1:0".parse().expect("an address")).expect("a port is free");
+    let (mut sender, socket) = (bind(), bind());
+    let to = socket.socket().local_addr().expect("it is bound");
+    let mut receiver = socket.receiver().expect("a fresh socket will do");
+    let mut pool: Vec<_> = (0..64).map(|_| Packet::with_capacity(u16::MAX)).collect();
+    let mut burst: PacketList = (0..40).map(|n| packet(Some(to), n / 20, 1_000, 0)).collect();
+    let (mut done, mut received) = (PacketList::new(), PacketList::new());
+    let mut turn = || {
+        sender.transmit(&mut burst, &mut done, Instant(1));
+        std::mem::swap(&mut burst, &mut done);
+        while receiver.receive(4, &mut |_| pool.pop(), &mut received).expect("it can") > 0 {
+            pool.extend(received.by_ref());
+        }
+    };
+    turn();
+    let counted = allocation_counter::measure(|| (0..200).for_each(|_| turn()));
+    assert_eq!(counted.count_total, 0);
+    let stats = receiver.stats();
+    assert_eq!((stats.datagrams.get(), stats.packets.get()), (201 * 40, 201 * 2));
 }
 
 #[test]

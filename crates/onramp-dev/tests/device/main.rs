@@ -11,5 +11,6 @@ mod packet;
 mod recv;
 mod tap;
 mod udp;
+mod udp_receive;
 mod waker;
 mod xdp;
