@@ -18,7 +18,7 @@
 //! | feature | what it adds | what it needs |
 //! |---|---|---|
 //! | `link` (default) | [`Link`], [`Sender`], devices: threads send through ports | threads, libc |
-//! | `udp` (default) | links over UDP sockets | `link`, sockets |
+//! | `udp` (default) | links over UDP sockets, receivers of datagrams | `link`, sockets |
 //! | `tap` (default) | TUN and TAP devices | `link` |
 //! | `packet` (default) | packet sockets on network interfaces | `link` |
 //! | `xdp` (default) | AF_XDP sockets on queues of network interfaces | `link` |

@@ -4,7 +4,8 @@
 //! For a frame that was read into a [`Packet`], set the [layer](Packet::set_layer), apply the
 //! [`VnetHeader`] if the device gave one, and call [`describe`]: then qdiscs know the flow, the
 //! length, the priority and the ECN bits. A device that sends frames calls [`write_ce`] for packets
-//! that a qdisc has marked, and [`complete_checksum`] unless the far side does that itself.
+//! that a qdisc has marked, and [`complete_checksum`] unless the far side does that itself. Of a
+//! frame with UDP in it, [`Datagram`] tells the addresses and the data.
 //!
 //! ```
 //! use onramp_core::frame;

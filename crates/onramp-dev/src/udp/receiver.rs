@@ -69,7 +69,7 @@ pub struct UdpReceiverStats {
     /// options.
     pub malformed: Counter,
     /// Number of messages that the kernel dropped, as of the last call of
-    /// [`missed`](UdpReceiver::missed).
+    /// [`missed`](crate::Receive::missed).
     pub missed: Counter,
 }
 

@@ -4,6 +4,7 @@ use std::io::{ErrorKind, IoSlice};
 use std::net::{Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::sync::mpsc;
+use std::thread;
 use std::time::Duration;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -261,6 +262,10 @@ fn too_little_room_is_counted() {
     }
     assert!(list.all(|packet| read(&packet).data == pattern(400, 0)));
     assert_eq!(receiver.discarded(), 2);
+    let mut list = PacketList::new();
+    socket.send_to(&pattern(400, 0), to).expect("it is sent");
+    receiver.receive(1, &mut |_| heap(400), &mut list).expect("nothing is wrong");
+    assert_eq!((list.len(), receiver.discarded()), (0, 3), "28 bytes are missing");
 }
 
 /// A socket whose owner asks the kernel to tell more than there is room for gets no packets whose
@@ -398,8 +403,9 @@ fn packets_pass_through_a_tun() {
             let (mut device, sockets) = take.recv().expect("it opens");
             for (there, from) in sockets.iter().zip(["192.0.2.9:0", "[2001:db8::9]:0"]) {
                 let to = there.local_addr().expect("it is bound");
+                drop(reachable(&to.to_string()));
                 let mut receiver = receiver(&to.to_string(), UdpReceiverOptions::default());
-                let from = bound(from);
+                let from = reachable(from);
                 send_as(&from, to, &pattern(700, 1), None, 2);
                 send_as(&from, to, &pattern(10_100, 2), Some(1_000), 2);
                 let one = receive(&mut receiver, |_| true);
@@ -436,9 +442,24 @@ fn far_end(offload: bool) -> (Tap, [UdpSocket; 2]) {
         ip(line);
     }
     let sockets = ["192.0.2.1:7001", "[2001:db8::1]:7001"].map(|addr| {
-        let socket = bound(addr);
+        let socket = reachable(addr);
         socket.set_read_timeout(Some(Duration::from_secs(20))).expect("a timeout");
         socket
     });
     (device, sockets)
+}
+
+/// Binds a socket to an address that this host has got a moment ago. The kernel makes the route to
+/// a new IPv6 address a little later; without it, the socket cannot even reach itself.
+fn reachable(addr: &str) -> UdpSocket {
+    let socket = bound(addr);
+    let itself = socket.local_addr().expect("it is bound");
+    socket.set_nonblocking(true).expect("it can");
+    while socket.recv(&mut [0]).is_err() {
+        // Without the route, this may fail, or the datagram goes elsewhere.
+        let _ = socket.send_to(b"x", itself);
+        thread::yield_now();
+    }
+    socket.set_nonblocking(false).expect("it can");
+    socket
 }
