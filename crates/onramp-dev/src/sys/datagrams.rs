@@ -129,6 +129,7 @@ impl Datagrams {
             // first part. The kernel fills the parts in order, so it has written the `front` bytes
             // behind them; the first part has at least that many.
             unsafe { fill(&mut packet, head + front) };
+            #[allow(clippy::unnecessary_cast, reason = "32 bits in some C libraries")]
             let control = self.controls[at].0.get(..header.msg_controllen as usize);
             let told = control.filter(|_| header.msg_flags & libc::MSG_CTRUNC == 0).map(told);
             take(Arrived {

@@ -27,8 +27,8 @@ use crate::sys::{self, Arrived, DATAGRAMS_MAX, Datagrams};
 pub struct UdpReceiverOptions {
     /// Whether the kernel may join datagrams of one flow and size, of which it has several at once,
     /// into one packet (`UDP_GRO`, Linux 5.0 and later). Such a packet has the size of its
-    /// datagrams in [`gso_size`](onramp_queue::Meta::gso_size), and costs hardly more than a
-    /// packet of one datagram.
+    /// datagrams in [`gso_size`](onramp_queue::Meta::gso_size), and costs hardly more than a packet
+    /// of one datagram.
     pub gro: bool,
     /// Size, in bytes, of the packets that the receiver asks `make` for, headers of IP and UDP
     /// included. A larger packet is copied into a packet of its own size. The default is 1,500, the
@@ -75,27 +75,33 @@ pub struct UdpReceiverStats {
 
 /// Receives the datagrams that come to a UDP socket, as IP packets.
 ///
-/// The kernel gives a datagram without its headers. The receiver writes an IPv4 or IPv6 header and a
-/// UDP header in front of the data ([`Layer::Ip`](onramp_queue::Layer::Ip)), so filters, qdiscs and
-/// devices treat the packet like any other frame; a [`Tap`](crate::Tap) with the layer `Ip` passes
-/// it on. [`Datagram`] reads the addresses and the data.
+/// The kernel gives a datagram without its headers. The receiver writes an IPv4 or IPv6 header and
+/// a UDP header in front of the data ([`Layer::Ip`](onramp_queue::Layer::Ip)), so filters, qdiscs
+/// and devices treat the packet like any other frame; a [`Tap`](crate::Tap) with the layer `Ip`
+/// passes it on. [`Datagram`] reads the addresses and the data.
 ///
 /// - From the kernel come: the addresses, the ports, the ECN bits and the DSCP.
-/// - The UDP checksum is [left to the device](Packet::partial_checksum); the kernel has verified the
-///   one that the datagram came with.
-/// - Invented are: the TTL or hop limit (64), the identification (0, with "don't fragment"), and the
-///   IPv6 flow label (0). IP options, extension headers and the scope of link-local addresses are
-///   lost. So a router does not fragment the packet again, even if it arrived in fragments.
+/// - The UDP checksum is [left to the device](Packet::partial_checksum); the kernel has verified
+///   the one that the datagram came with.
+/// - Invented are: the TTL or hop limit (64), the IPv6 flow label (0), and in IPv4 the
+///   identification (0) and "don't fragment", so that no router fragments the packet, even if the
+///   datagram came in fragments.
+/// - IP options, extension headers and the scope of link-local addresses are lost.
 /// - Datagrams of IPv4 that a socket for IPv6 receives become IPv4 packets.
 ///
-/// A UDP socket has one queue of received datagrams: of several readers, each datagram comes to one.
-/// So have one receiver for a socket, and do not read from the socket by other means. An ICMP error
-/// comes either to the receiver, which counts it, or to the [device](super::Udp) that sends through
-/// the socket.
+/// A UDP socket has one queue of received datagrams: of several readers, each datagram comes to
+/// one. So have one receiver for a socket, and do not read from the socket by other means. An ICMP
+/// error comes either to the receiver, which counts it, or to the [device](super::Udp) that sends
+/// through the socket.
 ///
 /// An IPv6 datagram of more than 65,487 bytes fits no packet, and is discarded.
 ///
 /// The receiver keeps up to 32 empty packets from `make` for the next call.
+///
+/// Use it where datagrams are to pass through qdiscs or to a device, and where a program receives
+/// many: one system call brings up to 32 packets.
+///
+/// Source: `udp(7)`, `ip(7)`, `ipv6(7)`, `recvmmsg(2)`.
 #[derive(Debug)]
 pub struct UdpReceiver {
     socket: UdpSocket,

@@ -428,8 +428,8 @@ fn packets_pass_through_a_tun() {
     });
 }
 
-/// Opens a TUN in the calling thread's network namespace, and sockets behind it whose addresses
-/// are those to which the datagrams are sent.
+/// Opens a TUN in the calling thread's network namespace, and sockets behind it whose addresses are
+/// those to which the datagrams are sent.
 fn far_end(offload: bool) -> (Tap, [UdpSocket; 2]) {
     let options = TapOptions { layer: Layer::Ip, offload, ..TapOptions::default() };
     let device = Tap::open("x0", options).expect("root in its namespace may");

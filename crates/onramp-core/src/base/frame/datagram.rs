@@ -92,8 +92,8 @@ impl<'p> Datagram<'p> {
         })
     }
 
-    /// Returns the data of each datagram, in order. There is one, unless
-    /// [`segment`](Self::segment) says otherwise.
+    /// Returns the data of each datagram, in order. There is one, unless [`segment`](Self::segment)
+    /// says otherwise.
     pub fn datagrams(&self) -> impl Iterator<Item = &'p [u8]> + use<'p> {
         let size = self.segment.map_or(self.data.len(), usize::from);
         // `chunks` yields nothing for a datagram without data.

@@ -51,7 +51,8 @@ proptest! {
         };
         prop_assert_eq!(Datagram::of(&pkt), Some(expected));
         describe(&mut pkt, 7);
-        prop_assert_eq!((pkt.ecn, pkt.len as usize), (tos & 3, Datagram::headers(v6) + data.len()));
+        let len = Datagram::headers(v6) + data.len();
+        prop_assert_eq!((pkt.ecn, pkt.len as usize), (tos & 3, len));
         prop_assert_eq!(write_ce(&mut pkt), tos & 3 != 0);
         let tos = if tos & 3 == 0 { tos } else { tos | 3 };
         complete_checksum(&mut pkt);
@@ -62,7 +63,8 @@ proptest! {
         let right = match headers.net.expect("an IP header") {
             NetHeaders::Ipv4(ip, _) => {
                 prop_assert_eq!(ip.header_checksum, ip.calc_header_checksum());
-                prop_assert_eq!((ip.dscp.value() << 2 | ip.ecn.value(), ip.time_to_live), (tos, 64));
+                prop_assert_eq!(ip.dscp.value() << 2 | ip.ecn.value(), tos);
+                prop_assert_eq!(ip.time_to_live, 64);
                 prop_assert_eq!((ip.dont_fragment, ip.identification), (true, 0));
                 udp.calc_checksum_ipv4(&ip, &data)
             }
@@ -89,7 +91,8 @@ proptest! {
         let pkt = built(v6, link, &data);
         let datagram = Datagram::of(&pkt).expect("a whole packet");
         prop_assert_eq!(datagram.data, &data[..]);
-        prop_assert_eq!((datagram.source, datagram.destination), (addr(v6, 10, 1000), addr(v6, 20, 2000)));
+        prop_assert_eq!(datagram.source, addr(v6, 10, 1000));
+        prop_assert_eq!(datagram.destination, addr(v6, 20, 2000));
         let padded = pkt.duplicate_with(&[pkt.payload(), &vec![1; padding]].concat());
         prop_assert_eq!(Datagram::of(&padded).expect("a whole packet").data, &data[..]);
         let left = pkt.payload().len().saturating_sub(missing);
@@ -112,7 +115,8 @@ proptest! {
                 *place = byte;
             }
         }
-        pkt.set_partial_checksum(Some(PartialChecksum { start: if v6 { 40 } else { 20 }, offset: 6 }));
+        let start = if v6 { 40 } else { 20 };
+        pkt.set_partial_checksum(Some(PartialChecksum { start, offset: 6 }));
         pkt.gso_size = size;
         if let Some(datagram) = Datagram::of(&pkt) {
             let inside = pkt.payload().as_ptr_range();
