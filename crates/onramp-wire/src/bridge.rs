@@ -1,6 +1,6 @@
 //! The thread that carries frames between interfaces, each direction through a tree of qdiscs.
 
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -16,6 +16,72 @@ use onramp_dev::MonotonicClock;
 use crate::change::Change;
 use crate::edit::EditError;
 use crate::way::{Direction, Watch, Way};
+
+/// What the thread of a bridge does: it carries packets in one or more directions.
+pub(crate) trait Carrier: Send {
+    /// Moves all packets that may move. Returns whether more may wait to be received.
+    fn run(&mut self) -> io::Result<bool>;
+
+    /// Returns the time at which there is something to do, if none of the descriptors is readable
+    /// before.
+    fn next(&mut self) -> Option<Instant>;
+
+    /// Returns the descriptors, of which one is readable while packets wait to be received.
+    fn fds(&self) -> Vec<BorrowedFd<'_>>;
+
+    /// Makes the changes of a direction, or none of them if one is wrong.
+    fn change(&mut self, way: usize, changes: &[Change]) -> io::Result<Result<(), EditError>>;
+
+    /// Begins the clocks of the traces.
+    fn begin(&mut self) -> io::Result<()>;
+
+    /// Tells `watches` of all packets from now on, one for each direction.
+    fn watch(&mut self, watches: Vec<Box<dyn Watch>>);
+
+    /// Returns the lines of `tc` that describe the qdiscs of each direction.
+    fn lines(&self) -> Vec<Vec<String>>;
+
+    /// Returns what each direction has carried.
+    fn carried(&self) -> Vec<Direction>;
+}
+
+impl Carrier for Vec<Way> {
+    fn run(&mut self) -> io::Result<bool> {
+        let mut more = false;
+        for way in self {
+            more |= way.run()?;
+        }
+        Ok(more)
+    }
+
+    fn next(&mut self) -> Option<Instant> {
+        self.iter_mut().filter_map(Way::next).min()
+    }
+
+    fn fds(&self) -> Vec<BorrowedFd<'_>> {
+        self.iter().flat_map(Way::fds).collect()
+    }
+
+    fn change(&mut self, way: usize, changes: &[Change]) -> io::Result<Result<(), EditError>> {
+        self[way].change(changes)
+    }
+
+    fn begin(&mut self) -> io::Result<()> {
+        self.iter_mut().try_for_each(Way::begin)
+    }
+
+    fn watch(&mut self, watches: Vec<Box<dyn Watch>>) {
+        self.iter_mut().zip(watches).for_each(|(way, watch)| way.watch(watch));
+    }
+
+    fn lines(&self) -> Vec<Vec<String>> {
+        self.iter().map(Way::lines).collect()
+    }
+
+    fn carried(&self) -> Vec<Direction> {
+        self.iter().map(Way::carried).collect()
+    }
+}
 
 /// How often the thread looks at its interfaces even if nothing happens: the kernel wakes nobody if
 /// an interface is removed that was set down a moment before.
@@ -56,17 +122,22 @@ impl Bridge {
     pub fn start(ways: impl Into<Vec<Way>>) -> io::Result<Self> {
         let ways = ways.into();
         let directions = ways.len();
+        Self::of(ways, directions)
+    }
+
+    /// Starts the thread of a carrier that has so many directions.
+    pub(crate) fn of(carrier: impl Carrier + 'static, directions: usize) -> io::Result<Self> {
         let wake = Arc::new(EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?);
         let error = Arc::<Mutex<Option<String>>>::default();
         let (wakes, fails) = (wake.clone(), error.clone());
         let (commands, asked) = mpsc::channel();
         let body = move || {
             onramp_dev::exact_timers();
-            let mut ways = ways;
-            if let Err(error) = carry(&mut ways, &asked, &wakes) {
+            let mut carrier = carrier;
+            if let Err(error) = carry(&mut carrier, &asked, &wakes) {
                 *fails.lock().unwrap_or_else(PoisonError::into_inner) = Some(error.to_string());
             }
-            ways.iter().map(Way::carried).collect()
+            carrier.carried()
         };
         let thread = thread::Builder::new().name("bridge".to_owned()).spawn(body)?;
         Ok(Self { thread: Some(thread), directions, commands: Some(commands), wake, error })
@@ -88,6 +159,16 @@ impl Bridge {
         let (tell, told) = mpsc::channel();
         self.ask(Command::Change(way, changes, tell));
         told.recv().unwrap_or_else(|_| Err(self.ended()))
+    }
+
+    /// Makes the changes of two directions, first those of the first.
+    pub(crate) fn change_both(&self, both: [Vec<Change>; 2]) -> Result<(), EditError> {
+        for (way, changes) in both.into_iter().enumerate() {
+            if !changes.is_empty() {
+                self.change(way, changes)?;
+            }
+        }
+        Ok(())
     }
 
     /// Begins the clocks of the traces that the directions [follow](Way::follow), or begins them
@@ -176,17 +257,12 @@ impl Drop for Bridge {
 }
 
 /// Carries frames, and carries out commands, until the bridge is stopped.
-fn carry(ways: &mut [Way], asked: &Receiver<Command>, wake: &EventFd) -> io::Result<()> {
+fn carry(carrier: &mut dyn Carrier, asked: &Receiver<Command>, wake: &EventFd) -> io::Result<()> {
     loop {
-        let mut more = false;
-        for way in &mut *ways {
-            more |= way.run()?;
-        }
-        let due = ways.iter_mut().filter_map(Way::next).min();
-        let next = if more { Some(Instant(0)) } else { due };
+        let next = if carrier.run()? { Some(Instant(0)) } else { carrier.next() };
         let until = |at: Instant| Duration::from_nanos(at.since(MonotonicClock.now()));
         let wait = next.map_or(LOOK, |at| until(at).min(LOOK));
-        let fds = iter::once(wake.as_fd()).chain(ways.iter().flat_map(Way::fds));
+        let fds = iter::once(wake.as_fd()).chain(carrier.fds());
         let mut fds: Vec<_> = fds.map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
         match ppoll(&mut fds, Some(TimeSpec::from(wait)), None) {
             Ok(_) | Err(nix::errno::Errno::EINTR) => {}
@@ -195,7 +271,7 @@ fn carry(ways: &mut [Way], asked: &Receiver<Command>, wake: &EventFd) -> io::Res
         if fds[0].any().unwrap_or_default() {
             // The number that was read says only that there is something; zero cannot be read.
             let _ = wake.read();
-            if !obey(ways, asked)? {
+            if !obey(carrier, asked)? {
                 return Ok(());
             }
         }
@@ -203,22 +279,20 @@ fn carry(ways: &mut [Way], asked: &Receiver<Command>, wake: &EventFd) -> io::Res
 }
 
 /// Carries out the commands that wait. Returns false if the bridge is stopped.
-fn obey(ways: &mut [Way], asked: &Receiver<Command>) -> io::Result<bool> {
+fn obey(carrier: &mut dyn Carrier, asked: &Receiver<Command>) -> io::Result<bool> {
     loop {
         // An answer that nobody waits for any more is not missed.
         match asked.try_recv() {
             Ok(Command::Change(way, changes, tell)) => {
-                let _ = tell.send(ways[way].change(&changes)?);
+                let _ = tell.send(carrier.change(way, &changes)?);
             }
-            Ok(Command::Begin) => ways.iter_mut().try_for_each(Way::begin)?,
-            Ok(Command::Watch(watches)) => {
-                ways.iter_mut().zip(watches).for_each(|(way, watch)| way.watch(watch));
-            }
+            Ok(Command::Begin) => carrier.begin()?,
+            Ok(Command::Watch(watches)) => carrier.watch(watches),
             Ok(Command::Describe(tell)) => {
-                let _ = tell.send(ways.iter().map(Way::lines).collect());
+                let _ = tell.send(carrier.lines());
             }
             Ok(Command::Count(tell)) => {
-                let _ = tell.send(ways.iter().map(Way::carried).collect());
+                let _ = tell.send(carrier.carried());
             }
             Err(TryRecvError::Empty) => return Ok(true),
             Err(TryRecvError::Disconnected) => return Ok(false),

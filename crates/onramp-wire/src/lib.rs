@@ -33,8 +33,10 @@ mod change;
 mod edit;
 mod ends;
 mod gate;
+mod lane;
 mod line;
 mod profile;
+mod relay;
 mod schedule;
 mod space;
 mod steps;
@@ -53,6 +55,7 @@ pub use self::edit::{Edit, EditError, PLAIN};
 pub use self::ends::Ends;
 use self::ends::{How, Place};
 pub use self::profile::{PROFILES, Profile, StageError, series};
+pub use self::relay::{Counts, Entry, Relay, RelayError};
 pub use self::schedule::Schedule;
 pub use self::space::{Space, SpaceError, enter};
 pub use self::steps::{Steps, Trace, Which};
@@ -213,12 +216,7 @@ impl Wire {
     /// [`EditError`] if a change cannot be made. Then none of its direction is made, and if it is
     /// one of `up`, none at all.
     pub fn change(&self, up: Vec<Change>, down: Vec<Change>) -> Result<(), EditError> {
-        for (way, changes) in [up, down].into_iter().enumerate() {
-            if !changes.is_empty() {
-                self.bridge.change(way, changes)?;
-            }
-        }
-        Ok(())
+        self.bridge.change_both([up, down])
     }
 
     /// Tells `up` of all frames from the client, from now on, and `down` of those to it. They are

@@ -5,21 +5,17 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-use onramp_core::qdisc::Dequeue;
-use onramp_core::{Clock, Device, Instant, REST_NS, Setup, TICK_NS, Totals, Tree, Wakes, frame};
+use onramp_core::{Clock, Device, Instant, Setup, TICK_NS, Totals, Tree, frame};
 use onramp_dev::{MonotonicClock, Receive};
 use onramp_queue::{Packet, PacketList};
 
 use crate::change::Change;
 use crate::edit::EditError;
-use crate::line::Line;
+use crate::lane::Lane;
 use crate::steps::Trace;
 
 /// Largest number of frames that are received before the qdisc is asked again.
 const BATCH: usize = 64;
-/// How far behind the clock a tree may be: when the thread has come late by up to this time, it
-/// asks the tree at the instants that were due, so that a rate is kept. Time beyond it is lost.
-const CATCH_UP_NS: u64 = 5_000_000;
 
 /// Sees the frames of one direction of a wire, in the thread that carries them: so its methods must
 /// be quick and must not block. Use it for captures.
@@ -40,15 +36,10 @@ pub trait Watch: fmt::Debug + Send {
 /// device.
 pub struct Way {
     from: Vec<Box<dyn Receive>>,
-    line: Line,
+    lane: Lane,
     to: Box<dyn Device>,
     /// Frames that have left the line and that the device has not taken yet.
     ready: PacketList,
-    /// The time at which the line has to be asked again; the line's clock never runs backwards.
-    due: Option<Instant>,
-    clock: Instant,
-    /// When the thread wakes for `due`.
-    wakes: Wakes,
     /// When to offer `ready` to the device again.
     retry: Option<Instant>,
     /// Number of frames that the device did not take: see [`Direction::refused`].
@@ -100,10 +91,9 @@ impl Way {
     /// super-frames are cut into their segments before they enter the tree.
     #[must_use]
     pub fn new(from: Box<dyn Receive>, tree: Tree, to: Box<dyn Device>) -> Self {
-        let (ready, clock, line) = (PacketList::new(), Instant(0), Line::new(tree));
-        let (due, wakes, from) = (None, Wakes::new(0, REST_NS), vec![from]);
+        let (from, lane, ready) = (vec![from], Lane::new(tree), PacketList::new());
         let (retry, refused, watch) = (None, 0, None);
-        Self { from, line, to, ready, due, clock, wakes, retry, refused, watch }
+        Self { from, lane, to, ready, retry, refused, watch }
     }
 
     /// Makes a direction with the qdiscs of `setup`, or returns `None` if it has no root.
@@ -133,7 +123,7 @@ impl Way {
     /// that is received in the meantime lets the due ones leave at once.
     #[must_use]
     pub fn slack(mut self, slack: Duration) -> Self {
-        self.wakes = Wakes::new(u64::try_from(slack.as_nanos()).unwrap_or(u64::MAX), 0);
+        self.lane.set_slack(slack);
         self
     }
 
@@ -146,7 +136,7 @@ impl Way {
     ///
     /// [`EditError`] if the qdiscs cannot follow the trace.
     pub fn follow(mut self, trace: Trace, seed: u64) -> Result<Self, EditError> {
-        self.line.follow(trace, seed)?;
+        self.lane.line.follow(trace, seed)?;
         Ok(self)
     }
 
@@ -160,20 +150,18 @@ impl Way {
         }
         // The clock is read last: a frame that came after it was read would leave too early.
         let now = MonotonicClock.now();
-        if let Some(due) = self.due.filter(|due| *due <= now) {
-            self.wakes.serve(due, now);
-        }
+        self.lane.wake(now);
         self.dequeue(now)?;
         for packet in received {
             if let Some(watch) = &mut self.watch {
                 watch.entered(now, packet.payload());
             }
-            self.line.enqueue(packet, now);
+            self.lane.line.enqueue(packet, now);
         }
         if count > 0 {
             self.look(now)?;
         }
-        self.line.forget_drops();
+        self.lane.line.forget_drops();
         self.send(now)?;
         if let Some(watch) = &mut self.watch {
             watch.pause();
@@ -195,7 +183,7 @@ impl Way {
             if self.retry.is_some() {
                 // From now on the device and not the line holds the frames back, so the line is not
                 // behind any more.
-                self.due = self.due.map(|due| due.max(now));
+                self.lane.hold(now);
             }
             self.dequeue(now)?;
         }
@@ -206,35 +194,24 @@ impl Way {
     /// Leaves them there while a whole batch waits for the device, so that frames that cannot leave
     /// wait in the qdiscs, which have limits.
     fn dequeue(&mut self, now: Instant) -> io::Result<()> {
-        while let Some(due) = self.due.filter(|due| *due <= now) {
-            if self.ready.len() as usize >= BATCH {
-                break;
-            }
-            let behind_ns = CATCH_UP_NS.saturating_add(self.wakes.longest_ns());
-            let earliest = Instant(now.0.saturating_sub(behind_ns));
-            self.clock = self.clock.max(due).max(earliest);
-            match self.line.dequeue(self.clock).map_err(io::Error::other)? {
-                Dequeue::Ready(mut packet) => {
-                    if let Some(watch) = &mut self.watch {
-                        if packet.ecn == 3 {
-                            // The device would write the mark only later.
-                            frame::write_ce(&mut packet);
-                        }
-                        watch.left(self.clock, packet.payload());
-                    }
-                    self.ready.push_back(packet);
+        while (self.ready.len() as usize) < BATCH {
+            let taken = self.lane.take(now).map_err(io::Error::other)?;
+            let Some((at, mut packet)) = taken else { break };
+            if let Some(watch) = &mut self.watch {
+                if packet.ecn == 3 {
+                    // The device would write the mark only later.
+                    frame::write_ce(&mut packet);
                 }
-                // A tree that names a time that is over must not keep this loop for ever.
-                Dequeue::NotBefore(at) => self.due = Some(at.max(self.clock.after(1))),
-                Dequeue::Empty => self.due = None,
+                watch.left(at, packet.payload());
             }
+            self.ready.push_back(packet);
         }
         Ok(())
     }
 
     /// Asks the line at `now`, because something has come to it or changed in it.
     fn look(&mut self, now: Instant) -> io::Result<()> {
-        (self.clock, self.due) = (now, Some(now));
+        self.lane.look(now);
         self.dequeue(now)
     }
 
@@ -242,7 +219,7 @@ impl Way {
     pub(crate) fn change(&mut self, changes: &[Change]) -> io::Result<Result<(), EditError>> {
         let now = MonotonicClock.now();
         self.dequeue(now)?;
-        let changed = self.line.change(now, changes);
+        let changed = self.lane.line.change(now, changes);
         self.look(now)?;
         Ok(changed)
     }
@@ -256,25 +233,25 @@ impl Way {
     pub(crate) fn begin(&mut self) -> io::Result<()> {
         let now = MonotonicClock.now();
         self.dequeue(now)?;
-        self.line.begin(now);
+        self.lane.line.begin(now);
         self.look(now)
     }
 
     pub(crate) fn carried(&self) -> Direction {
         Direction {
-            qdiscs: self.line.totals(),
+            qdiscs: self.lane.line.totals(),
             refused: self.refused,
-            lost: self.line.lost(),
+            lost: self.lane.line.lost(),
             discarded: self.from.iter().map(|from| from.discarded()).sum(),
             missed: self.from.iter().map(|from| from.missed()).sum(),
-            queued: self.line.held(),
+            queued: self.lane.line.held(),
             waiting: self.ready.len().into(),
         }
     }
 
     /// Returns the lines of `tc` that describe the qdiscs.
     pub(crate) fn lines(&self) -> Vec<String> {
-        self.line.setup().lines()
+        self.lane.line.setup().lines()
     }
 
     /// Returns the time at which this way has something to do, if no frame comes before.
@@ -283,8 +260,7 @@ impl Way {
         if self.ready.len() as usize >= BATCH {
             return self.retry;
         }
-        let due = self.due.map(|due| self.wakes.ask(due));
-        due.into_iter().chain(retry).min()
+        self.lane.next().into_iter().chain(retry).min()
     }
 
     /// Returns the descriptors, of which one is readable while frames wait to be received.

@@ -1,0 +1,222 @@
+//! A TCP connection of a relay: a stream and its two sockets.
+
+use std::io::{self, ErrorKind, Read as _, Write as _};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::time::Duration;
+
+use nix::sys::epoll::{Epoll, EpollEvent, EpollFlags};
+use onramp_core::Instant;
+use socket2::{Domain, Protocol, SockRef, Socket, Type};
+
+use super::stream::{End, Stream};
+
+/// A socket, and whether a call may be worth trying.
+#[derive(Debug)]
+struct Side {
+    socket: TcpStream,
+    is_readable: bool,
+    is_writable: bool,
+    /// Whether the kernel was told that nothing more is written.
+    is_shut: bool,
+}
+
+/// A connection.
+#[derive(Debug)]
+pub(crate) struct Conn {
+    pub(crate) stream: Stream,
+    /// Number of the door at which the client arrived.
+    pub(crate) door: usize,
+    sides: [Option<Side>; 2],
+    /// The socket that is being connected to the target, and the number of the next address.
+    connecting: Option<Socket>,
+    attempt: usize,
+    /// Whether the target has refused.
+    pub(crate) is_refused: bool,
+    /// When the connection has to be looked at, as was noted last.
+    pub(crate) noted: Option<Instant>,
+}
+
+/// What became of the target.
+#[derive(Debug)]
+pub(crate) enum Reached {
+    Waits,
+    Refused(io::Error),
+}
+
+/// Lets `epoll` tell of what happens at the socket of an end of the connection `id`.
+fn register(epoll: &Epoll, id: u64, end: End, socket: impl std::os::fd::AsFd) -> io::Result<()> {
+    let flags = EpollFlags::EPOLLIN
+        | EpollFlags::EPOLLOUT
+        | EpollFlags::EPOLLRDHUP
+        | EpollFlags::EPOLLET;
+    Ok(epoll.add(socket, EpollEvent::new(flags, token(id, end)))?)
+}
+
+/// The number by which `epoll` names the socket of an end of the connection or client `id`.
+pub(crate) const fn token(id: u64, end: End) -> u64 {
+    2 * id + end as u64
+}
+
+impl Conn {
+    /// Makes the connection of a client.
+    pub(crate) fn new(
+        epoll: &Epoll,
+        id: u64,
+        (door, client): (usize, TcpStream),
+        mss: u32,
+        now: Instant,
+    ) -> io::Result<Self> {
+        client.set_nonblocking(true)?;
+        client.set_nodelay(true)?;
+        register(epoll, id, End::Near, &client)?;
+        let near = Side { socket: client, is_readable: true, is_writable: true, is_shut: false };
+        let (sides, connecting) = ([Some(near), None], None);
+        let stream = Stream::new(mss, now);
+        Ok(Self { stream, door, sides, connecting, attempt: 0, is_refused: false, noted: None })
+    }
+
+    /// Notes that something has happened at the socket of `end`.
+    pub(crate) fn happened(&mut self, end: End, now: Instant) {
+        let Some(side) = &mut self.sides[end as usize] else { return };
+        (side.is_readable, side.is_writable) = (true, true);
+        if side.socket.take_error().is_ok_and(|error| error.is_some()) {
+            self.stream.fail(end, now);
+        }
+    }
+
+    /// Connects the target if the client's first segment has come, and looks how far that is.
+    pub(crate) fn reach(
+        &mut self,
+        epoll: &Epoll,
+        id: u64,
+        targets: &[SocketAddr],
+        now: Instant,
+    ) -> Reached {
+        while self.stream.wants_target() {
+            let tried = match self.connecting.take() {
+                Some(socket) => self.look(socket),
+                None => self.connect(epoll, id, targets[self.attempt]),
+            };
+            match tried {
+                Ok(true) => self.stream.connected(now),
+                Ok(false) => return Reached::Waits,
+                Err(error) => {
+                    self.attempt += 1;
+                    if self.attempt == targets.len() {
+                        self.is_refused = true;
+                        self.stream.fail(End::Far, now);
+                        return Reached::Refused(error);
+                    }
+                }
+            }
+        }
+        Reached::Waits
+    }
+
+    /// Begins to connect the target. Returns whether it is connected.
+    fn connect(&mut self, epoll: &Epoll, id: u64, target: SocketAddr) -> io::Result<bool> {
+        let socket = Socket::new(Domain::for_address(target), Type::STREAM, Some(Protocol::TCP))?;
+        socket.set_nonblocking(true)?;
+        socket.set_tcp_nodelay(true)?;
+        register(epoll, id, End::Far, &socket)?;
+        match socket.connect(&target.into()) {
+            Err(error) if error.raw_os_error() != Some(nix::libc::EINPROGRESS) => Err(error),
+            _ => self.look(socket),
+        }
+    }
+
+    /// Looks whether the socket is connected.
+    fn look(&mut self, socket: Socket) -> io::Result<bool> {
+        if let Some(error) = socket.take_error()? {
+            return Err(error);
+        }
+        if socket.peer_addr().is_err() {
+            self.connecting = Some(socket);
+            return Ok(false);
+        }
+        let socket = socket.into();
+        let far = Side { socket, is_readable: true, is_writable: true, is_shut: false };
+        self.sides[End::Far as usize] = Some(far);
+        Ok(true)
+    }
+
+    /// Reads what the streams have room for.
+    pub(crate) fn read(&mut self, buffer: &mut [u8], now: Instant) {
+        for end in End::BOTH {
+            let Some(side) = &mut self.sides[end as usize] else { continue };
+            while side.is_readable {
+                let room = self.stream.room(end).min(buffer.len());
+                if room == 0 {
+                    break;
+                }
+                match side.socket.read(&mut buffer[..room]) {
+                    Ok(0) => {
+                        self.stream.from_mut(end).finish();
+                        side.is_readable = false;
+                    }
+                    Ok(count) => self.stream.from_mut(end).push(&buffer[..count]),
+                    Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => side.is_readable = false,
+                    Err(_) => {
+                        side.is_readable = false;
+                        self.stream.fail(end, now);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Writes what has arrived. Closes the socket of an end that is broken.
+    pub(crate) fn write(&mut self, now: Instant) {
+        for end in End::BOTH {
+            let Some(side) = &mut self.sides[end as usize] else { continue };
+            if self.stream.broken() == Some(end) {
+                reset(&side.socket);
+                self.sides[end as usize] = None;
+                continue;
+            }
+            while side.is_writable {
+                let half = self.stream.from_mut(end.other());
+                let bytes = half.readable();
+                if bytes.is_empty() {
+                    if half.has_ended() && !side.is_shut {
+                        side.is_shut = true;
+                        // An error would mean that the connection is broken, which a read will say.
+                        drop(side.socket.shutdown(Shutdown::Write));
+                    }
+                    break;
+                }
+                match side.socket.write(bytes) {
+                    Ok(count) => half.consume(count),
+                    Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => side.is_writable = false,
+                    Err(_) => {
+                        side.is_writable = false;
+                        self.stream.fail(end, now);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Whether there is something to read and room for it.
+    pub(crate) fn may_read(&self) -> bool {
+        let mut sides = End::BOTH.into_iter().zip(&self.sides);
+        sides.any(|(end, side)| {
+            side.as_ref().is_some_and(|side| side.is_readable) && self.stream.room(end) > 0
+        })
+    }
+
+    /// Closes the sockets that are left of a connection that is over: by a reset if it was broken.
+    pub(crate) fn close(self) {
+        if self.stream.broken().is_some() {
+            self.sides.iter().flatten().for_each(|side| reset(&side.socket));
+        }
+    }
+}
+
+/// Lets the kernel send a reset when the socket is closed.
+fn reset(socket: &TcpStream) {
+    // An error would mean that the connection is gone, and then its peer knows.
+    drop(SockRef::from(socket).set_linger(Some(Duration::ZERO)));
+}
