@@ -26,6 +26,16 @@ pub(crate) fn check(threads: usize, files: usize) -> Result<()> {
     check_threads(threads as u64)
 }
 
+/// Raises the soft limit of descriptors to 65,536, or to the hard limit if that is less.
+pub(crate) fn open_many_files() {
+    let limit = getrlimit(Resource::Nofile);
+    let most = limit.maximum.map_or(65_536, |hard| hard.min(65_536));
+    if limit.current.is_some_and(|soft| soft < most) {
+        // If it fails, fewer files can be open, which whoever opens them will say.
+        let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(most), ..limit });
+    }
+}
+
 fn check_files(needed: u64) -> Result<()> {
     let limit = getrlimit(Resource::Nofile);
     if limit.current.is_none_or(|soft| soft >= needed) {

@@ -11,7 +11,7 @@ use crate::line::Line;
 
 /// How far behind the clock a tree may be: when the thread has come late by up to this time, it
 /// asks the tree at the instants that were due, so that a rate is kept. Time beyond it is lost.
-const CATCH_UP_NS: u64 = 5_000_000;
+pub(crate) const CATCH_UP_NS: u64 = 5_000_000;
 
 /// A line, and the times at which it has to be asked.
 #[derive(Debug)]

@@ -72,10 +72,8 @@ impl Relay {
     /// descriptors or threads left.
     pub fn start(entries: &[Entry], options: Options) -> Result<Self, RelayError> {
         let Options { up, down, up_trace, down_trace, mtu, seed, .. } = options;
-        let lanes = [
-            lane(&up, up_trace, mtu, seed)?,
-            lane(&down, down_trace, mtu, seed.wrapping_add(1))?,
-        ];
+        let lanes =
+            [lane(&up, up_trace, mtu, seed)?, lane(&down, down_trace, mtu, seed.wrapping_add(1))?];
         let doors = entries.iter().map(Door::open).collect::<Result<Vec<_>, _>>()?;
         let addresses = doors.iter().map(|door| door.address).collect();
         let counts = Arc::<Mutex<Counts>>::default();

@@ -6,6 +6,7 @@ mod flows;
 mod forward;
 mod pcap;
 mod programs;
+mod relay;
 mod set;
 mod talk;
 mod trace;
@@ -20,7 +21,8 @@ use std::time::Duration;
 
 use anyhow::{Result, anyhow};
 use onramp_core::Setup;
-use onramp_wire::{Options, PLAIN, PROFILES, Profile, Wire, series};
+use onramp_wire::{Entry, Options, PLAIN, PROFILES, Profile, Wire, series};
+use serde_json::Value;
 
 use self::control::Socket;
 use self::forward::{Door, Forward};
@@ -49,6 +51,7 @@ Examples:
   onramp wire --profile lte --set 'loss 1%' -- sh
   onramp wire --qdisc 'netem delay 20ms rate 10mbit' -- ping -c 3 192.0.2.2
   onramp wire --qdisc 'netem loss 2%' -- iperf3 -c 192.0.2.2 -- iperf3 -s
+  onramp wire --profile lte --relay 127.0.0.1:8080=127.0.0.1:80 -- curl http://127.0.0.1:8080
   onramp wire --trace tunnel.trace -- ping -c 30 192.0.2.2
   onramp wire --up 'cake bandwidth 5mbit' --down 'cake bandwidth 50mbit' \\
       --then 'netem delay 15ms' -- sh")]
@@ -89,6 +92,13 @@ pub(crate) struct Args {
     /// UDP: 8080:80 connects 127.0.0.1:8080 with port 80. May be given several times
     #[arg(long, value_name = "[HOST-PORT:]PORT[/udp]")]
     forward: Vec<Forward>,
+    /// An address of this machine that leads through the link to a host and port, without any
+    /// namespace: for TCP and UDP, or one of them. The client runs in this machine's network and
+    /// finds the address in ONRAMP_RELAY; without a client, the relay runs until Ctrl-C. May be
+    /// given several times
+    #[arg(long, value_name = "[udp:|tcp:]LISTEN=TARGET",
+          conflicts_with_all = ["forward", "device", "no_offload", "pcap"])]
+    relay: Vec<Entry>,
     /// Largest packet in bytes, without the Ethernet header, 1280 to 65521
     #[arg(long, value_name = "BYTES", default_value_t = 1_500,
           value_parser = clap::value_parser!(u32).range(1_280..=65_521))]
@@ -114,7 +124,7 @@ pub(crate) struct Args {
     #[arg(long)]
     quiet: bool,
     /// The client's command; after another --, the server's
-    #[arg(last = true, required_unless_present = "profiles", value_name = "COMMAND")]
+    #[arg(last = true, required_unless_present_any = ["profiles", "relay"], value_name = "COMMAND")]
     commands: Vec<OsString>,
 }
 
@@ -144,6 +154,15 @@ pub(crate) fn run(args: Args) -> Result<()> {
     let (client, server) = commands(&args.commands)?;
     let options = options(&args)?;
     let [up, down] = set::at_start(&args.set)?;
+    if !args.relay.is_empty() {
+        if server.is_some() {
+            return Err(usage(
+                "--relay has no far end in which a server could run: start the server beside it, \
+                 and name its address as the target",
+            ));
+        }
+        return relay::run(&args, client, options, [up, down], output.as_ref());
+    }
     let doors = args.forward.iter().map(|forward| Door::open(*forward));
     let doors = doors.collect::<Result<Vec<_>>>()?;
     // In the namespace, the user has another number.
@@ -151,7 +170,9 @@ pub(crate) fn run(args: Args) -> Result<()> {
     // A pipe's reader may never read what is left at the end.
     let may_stall = pcap.as_ref().is_some_and(|pcap| !matches!(pcap, Output::File(_)));
     let pcap = pcap.as_ref().map(Output::stream).transpose()?;
-    onramp_wire::enter()?;
+    onramp_wire::enter().map_err(|error| {
+        anyhow!("{error}; or name the server with --relay LISTEN=TARGET, which makes no namespaces")
+    })?;
     // The client decides what a signal does; this program ends with the client.
     let signals = Signals::listen()?;
     let wire = Wire::lay(options)?;
@@ -173,26 +194,46 @@ pub(crate) fn run(args: Args) -> Result<()> {
     let broken = wire.error();
     let carried = wire.cut();
     let captured = capture.map(Capture::finish);
-    let status = status?;
-    let mut done: Vec<_> = captured.into_iter().collect();
-    if !args.quiet && !output.as_ref().is_some_and(Output::is_stdout) {
-        error::tell(&report::text(&carried));
+    let code = code(status?);
+    let done = captured.into_iter().collect();
+    let ending =
+        Ending { quiet: args.quiet, output: output.as_ref(), broken, done, code: Some(code) };
+    ending.tell(|| report::text(&carried), || report::json(&carried, code))
+}
+
+/// How a wire has ended.
+struct Ending<'o> {
+    quiet: bool,
+    output: Option<&'o Output>,
+    /// Why the wire broke before its end, if it did.
+    broken: Option<String>,
+    /// What went well or not beside the wire.
+    done: Vec<Result<()>>,
+    /// The client's exit code; `None` without a client.
+    code: Option<u8>,
+}
+
+impl Ending<'_> {
+    /// Writes the summary as the user wants it, and returns the errors.
+    fn tell(self, text: impl FnOnce() -> String, value: impl FnOnce() -> Value) -> Result<()> {
+        let Self { quiet, output, broken, mut done, code } = self;
+        if !quiet && !output.is_some_and(Output::is_stdout) {
+            error::tell(&text());
+        }
+        if let Some(output) = output {
+            done.push(output.write(&json::pretty(&value())));
+        }
+        if let Some(why) = broken {
+            done.push(Err(anyhow!("the wire broke: {why}")));
+        }
+        let done = output::all(done);
+        let Some(code) = code.filter(|code| *code != 0) else { return done };
+        // The client's failure decides the exit code.
+        if let Err(error) = done {
+            let _ = error::report(&error);
+        }
+        Err(anyhow!(Ended(code)))
     }
-    if let Some(output) = &output {
-        done.push(output.write(&json::pretty(&report::json(&carried, code(status)))));
-    }
-    if let Some(why) = broken {
-        done.push(Err(anyhow!("the wire broke: {why}")));
-    }
-    let done = output::all(done);
-    if status.success() {
-        return done;
-    }
-    // The client's failure decides the exit code.
-    if let Err(error) = done {
-        let _ = error::report(&error);
-    }
-    Err(anyhow!(Ended(code(status))))
 }
 
 /// The kinds of ends that a user may name.
@@ -222,11 +263,7 @@ fn carry(
     folders: &[PathBuf],
     signals: &Signals,
 ) -> Result<ExitStatus> {
-    let socket = Socket::open(folders);
-    if let Err(error) = &socket {
-        error::tell(&format!("`onramp wire set` cannot change this wire: {error}"));
-    }
-    let socket = socket.ok();
+    let socket = Socket::open_or_tell(folders);
     let path = socket.as_ref().map(Socket::path);
     let about = client.join(OsStr::new(" ")).to_string_lossy().into_owned();
     let (stop, stopped) = UnixStream::pair()?;

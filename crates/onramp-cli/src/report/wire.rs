@@ -1,6 +1,6 @@
 //! The summary of `onramp wire`.
 
-use onramp_wire::Carried;
+use onramp_wire::{Carried, Counts};
 use serde_json::{Value, json};
 
 use super::direction;
@@ -20,4 +20,53 @@ pub(crate) fn json(carried: &Carried, exit_code: u8) -> Value {
 pub(crate) fn text(carried: &Carried) -> String {
     let (up, down) = (direction::text("up", &carried.up), direction::text("down", &carried.down));
     format!("{up}; {down}")
+}
+
+/// Returns the summary of a relay as JSON for programs.
+pub(crate) fn relay_json(
+    carried: &Carried,
+    addresses: &[String],
+    counts: &Counts,
+    exit_code: Option<u8>,
+) -> Value {
+    json!({
+        "schema": "onramp.wire",
+        "version": 1,
+        "exit_code": exit_code,
+        "up": direction::json(&carried.up),
+        "down": direction::json(&carried.down),
+        "relay": {
+            "addresses": addresses,
+            "connections": counts.connections,
+            "refused": counts.refused,
+            "reset": counts.reset,
+            "retransmitted": counts.retransmitted,
+            "clients": counts.clients,
+            "forgotten": counts.forgotten,
+            "discarded": counts.discarded,
+            "unreachable": counts.unreachable,
+            "failure": counts.failure,
+        },
+    })
+}
+
+/// Returns the summary of a relay as text for people.
+pub(crate) fn relay_text(carried: &Carried, counts: &Counts) -> String {
+    let mut whole = format!("{}; relay: {} TCP connections", text(carried), counts.connections);
+    let rest = [
+        (counts.refused, "refused by the target"),
+        (counts.reset, "reset"),
+        (counts.retransmitted, "segments sent again"),
+        (counts.clients, "UDP clients"),
+        (counts.forgotten, "of them forgotten"),
+        (counts.discarded, "datagrams discarded for want of a socket"),
+        (counts.unreachable, "datagrams for which the target's machine said that nobody is there"),
+    ];
+    for (count, what) in rest.into_iter().filter(|(count, _)| *count > 0) {
+        whole += &format!(", {count} {what}");
+    }
+    if let Some(why) = &counts.failure {
+        whole += &format!("; first error: {why}");
+    }
+    whole
 }

@@ -77,9 +77,8 @@ impl Engine {
     ) -> io::Result<Self> {
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
         for (id, door) in (0..).zip(&doors) {
-            let event = |end| {
-                EpollEvent::new(EpollFlags::EPOLLIN | EpollFlags::EPOLLET, token(id, end))
-            };
+            let event =
+                |end| EpollEvent::new(EpollFlags::EPOLLIN | EpollFlags::EPOLLET, token(id, end));
             if let Some(tcp) = &door.tcp {
                 epoll.add(tcp, event(End::Near))?;
             }
@@ -350,7 +349,9 @@ impl Engine {
                     continue;
                 }
                 let due = conn.stream.due();
-                if let Some(due) = due.filter(|due| conn.noted.is_none_or(|at| *due < at || at <= now)) {
+                if let Some(due) =
+                    due.filter(|due| conn.noted.is_none_or(|at| *due < at || at <= now))
+                {
                     conn.noted = Some(due);
                     self.timers.push(Reverse((due, id)));
                 }

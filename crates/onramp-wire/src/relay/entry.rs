@@ -198,10 +198,17 @@ mod tests {
         assert!(!entry.tcp && entry.udp && entry.target == "[::1]:53");
         let entry: Entry = "tcp:0.0.0.0:1=h:2".parse().expect("an entry");
         assert!(entry.tcp && !entry.udp && entry.to_string() == "tcp:0.0.0.0:1=h:2");
-        for wrong in
-            ["", "8080=80", "127.0.0.1:1", "localhost:1=h:2", "127.0.0.1:1=h", "127.0.0.1:1=h:0",
-             "127.0.0.1:1=:80", "127.0.0.1:1=h:x", "sctp:127.0.0.1:1=h:1"]
-        {
+        for wrong in [
+            "",
+            "8080=80",
+            "127.0.0.1:1",
+            "localhost:1=h:2",
+            "127.0.0.1:1=h",
+            "127.0.0.1:1=h:0",
+            "127.0.0.1:1=:80",
+            "127.0.0.1:1=h:x",
+            "sctp:127.0.0.1:1=h:1",
+        ] {
             Entry::from_str(wrong).expect_err(wrong);
         }
     }

@@ -249,7 +249,8 @@ impl Half {
         self.answer.ce |= ce;
         self.owed += 1;
         let has_ended = self.has_end && self.arrived > self.end();
-        let wait = if is_next && !ce && !has_ended && self.owed < 2 { ANSWER } else { Duration::ZERO };
+        let wait =
+            if is_next && !ce && !has_ended && self.owed < 2 { ANSWER } else { Duration::ZERO };
         let at = now + wait;
         self.answer_at = Some(self.answer_at.map_or(at, |other| other.min(at)));
         // The block with the part comes first, so that all blocks are told if answers are lost.
@@ -324,6 +325,7 @@ impl Half {
     }
 
     /// Returns how many bytes are held.
+    #[cfg(test)]
     pub(crate) fn held(&self) -> usize {
         self.data.len()
     }

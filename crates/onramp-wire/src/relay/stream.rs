@@ -198,8 +198,7 @@ impl Stream {
 
     /// Whether both ends know that the connection is over.
     pub(crate) fn is_over(&self) -> bool {
-        self.is_reset
-            || self.halves.iter().all(|half| half.has_ended() && half.is_known_to_end())
+        self.is_reset || self.halves.iter().all(|half| half.has_ended() && half.is_known_to_end())
     }
 
     /// Returns the number of segments that were sent again.

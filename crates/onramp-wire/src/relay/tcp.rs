@@ -45,10 +45,8 @@ pub(crate) enum Reached {
 
 /// Lets `epoll` tell of what happens at the socket of an end of the connection `id`.
 fn register(epoll: &Epoll, id: u64, end: End, socket: impl std::os::fd::AsFd) -> io::Result<()> {
-    let flags = EpollFlags::EPOLLIN
-        | EpollFlags::EPOLLOUT
-        | EpollFlags::EPOLLRDHUP
-        | EpollFlags::EPOLLET;
+    let flags =
+        EpollFlags::EPOLLIN | EpollFlags::EPOLLOUT | EpollFlags::EPOLLRDHUP | EpollFlags::EPOLLET;
     Ok(epoll.add(socket, EpollEvent::new(flags, token(id, end)))?)
 }
 

@@ -56,9 +56,9 @@ fn way(slack: Duration, count: usize) -> Way {
     for _ in 0..count {
         let mut frame = Packet::new(1_000);
         frame.len = 1_000;
-        way.line.enqueue(frame, START);
+        way.lane.line.enqueue(frame, START);
     }
-    way.due = Some(START);
+    way.lane.look(START);
     way.dequeue(START).expect("it carries");
     assert_eq!(way.ready.len(), 1);
     way
@@ -73,7 +73,7 @@ fn a_way_with_slack_wakes_later_and_keeps_its_rate() {
     let mut slack = way(Duration::from_millis(20), 40);
     let wake = START.after(21 * MS);
     assert_eq!(slack.next(), Some(wake));
-    let late = wake.after(CATCH_UP_NS);
+    let late = wake.after(crate::lane::CATCH_UP_NS);
     for ms in 1..=26 {
         prompt.dequeue(START.after(ms * MS)).expect("it carries");
     }
@@ -122,7 +122,7 @@ fn frames_that_cannot_leave_wait_in_the_qdisc() {
     let frame = |way: &mut Way, now: Instant| {
         let mut frame = Packet::new(1_000);
         frame.len = 1_000;
-        way.line.enqueue(frame, now);
+        way.lane.line.enqueue(frame, now);
         way.look(now).expect("it carries");
         way.send(now).expect("it carries");
     };

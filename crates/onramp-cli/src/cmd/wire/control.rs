@@ -15,7 +15,7 @@ use std::{env, process, thread};
 use anyhow::{Result, anyhow, bail};
 use onramp_core::Clock as _;
 use onramp_dev::MonotonicClock;
-use onramp_wire::{Change, Wire};
+use onramp_wire::{Change, EditError, Relay, Wire};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::geteuid;
 use serde_json::{Value, json};
@@ -72,6 +72,34 @@ fn check(folder: &Path) -> io::Result<()> {
     Err(io::Error::new(ErrorKind::PermissionDenied, "it is not a folder of this user alone"))
 }
 
+/// A wire or a relay that runs, and that requests may change.
+pub(super) trait Changes: Sync {
+    fn change(&self, up: Vec<Change>, down: Vec<Change>) -> Result<(), EditError>;
+
+    /// The lines of `tc` of the two directions.
+    fn lines(&self) -> Result<[Vec<String>; 2], EditError>;
+}
+
+impl Changes for Wire {
+    fn change(&self, up: Vec<Change>, down: Vec<Change>) -> Result<(), EditError> {
+        Self::change(self, up, down)
+    }
+
+    fn lines(&self) -> Result<[Vec<String>; 2], EditError> {
+        Self::lines(self)
+    }
+}
+
+impl Changes for Relay {
+    fn change(&self, up: Vec<Change>, down: Vec<Change>) -> Result<(), EditError> {
+        Self::change(self, up, down)
+    }
+
+    fn lines(&self) -> Result<[Vec<String>; 2], EditError> {
+        Self::lines(self)
+    }
+}
+
 /// The socket of a wire. Dropping the value removes its file.
 pub(super) struct Socket {
     listener: UnixListener,
@@ -80,7 +108,7 @@ pub(super) struct Socket {
 
 impl Socket {
     /// Opens a socket in the first of the folders in which it is possible.
-    pub(super) fn open(folders: &[PathBuf]) -> Result<Self> {
+    fn open(folders: &[PathBuf]) -> Result<Self> {
         let mut failed = String::new();
         for folder in folders {
             match make(folder).and_then(|()| Self::bind(folder, process::id())) {
@@ -89,6 +117,14 @@ impl Socket {
             }
         }
         bail!(failed)
+    }
+
+    /// Opens a socket, or says why the wire cannot be changed.
+    pub(super) fn open_or_tell(folders: &[PathBuf]) -> Option<Self> {
+        let opened = Self::open(folders);
+        opened
+            .map_err(|error| tell(&format!("`onramp wire set` cannot change this wire: {error}")))
+            .ok()
     }
 
     /// Opens the socket of the process `pid` in this folder. The file of a wire that was killed is
@@ -123,7 +159,7 @@ impl Socket {
     }
 
     /// Answers requests until the other end of `stop` is closed.
-    pub(super) fn serve(&self, wire: &Wire, client: &str, stop: &UnixStream) {
+    pub(super) fn serve(&self, wire: &dyn Changes, client: &str, stop: &UnixStream) {
         loop {
             let mut both =
                 [PollFd::new(&self.listener, PollFlags::IN), PollFd::new(stop, PollFlags::IN)];
@@ -156,7 +192,12 @@ fn is_left_behind(path: &Path) -> bool {
 }
 
 /// Reads a request, does what it says, and answers, within [`PATIENCE`].
-fn answer(stream: &UnixStream, wire: &Wire, client: &str, stop: &UnixStream) -> io::Result<()> {
+fn answer(
+    stream: &UnixStream,
+    wire: &dyn Changes,
+    client: &str,
+    stop: &UnixStream,
+) -> io::Result<()> {
     stream.set_nonblocking(true)?;
     let end = MonotonicClock.now() + PATIENCE;
     let mut talk = Talk { stream, stop, end };
@@ -167,7 +208,7 @@ fn answer(stream: &UnixStream, wire: &Wire, client: &str, stop: &UnixStream) -> 
 }
 
 /// Does what a request says, and returns the answer.
-fn obey(line: &str, wire: &Wire, client: &str) -> Result<Value, String> {
+fn obey(line: &str, wire: &dyn Changes, client: &str) -> Result<Value, String> {
     let request: Value = serde_json::from_str(line).map_err(|error| error.to_string())?;
     if request.get("show").is_some() {
         let [up, down] = wire.lines().map_err(|error| error.to_string())?;

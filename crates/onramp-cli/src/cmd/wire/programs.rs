@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::fmt;
+use std::io;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -82,24 +83,46 @@ pub(super) fn start(
     end: End,
     socket: Option<&Path>,
 ) -> Result<Running> {
-    let [first, rest @ ..] = words else { return Err(usage("a command is missing")) };
-    let mut command = Command::new(first);
+    let mut command = command(words, socket)?;
     let peer = match end {
         End::Client => (SERVER, SERVER6),
         End::Server => (CLIENT, CLIENT6),
     };
-    command.args(rest).env("ONRAMP_PEER", peer.0.to_string());
-    command.env("ONRAMP_PEER6", peer.1.to_string());
-    match socket {
-        Some(path) => command.env(VARIABLE, path),
-        None => command.env_remove(VARIABLE),
-    };
+    command.env("ONRAMP_PEER", peer.0.to_string()).env("ONRAMP_PEER6", peer.1.to_string());
     if end == End::Server {
         // The terminal belongs to the client: its input, and Ctrl-C.
         command.stdin(Stdio::null()).process_group(0);
     }
-    let spawned = space.spawn(command).map(|child| Running { child, end });
-    spawned.with_context(|| format!("{end}: cannot run {}", first.display()))
+    running(space.spawn(command), words, end)
+}
+
+/// Starts the client of a relay, which listens at `addresses`, in the network of this program.
+pub(super) fn start_here(
+    words: &[OsString],
+    addresses: &str,
+    socket: Option<&Path>,
+) -> Result<Running> {
+    let mut command = command(words, socket)?;
+    command.env("ONRAMP_RELAY", addresses);
+    onramp_dev::tie_child(&mut command);
+    running(command.spawn(), words, End::Client)
+}
+
+/// Makes the command of these words for an end of the wire that `socket` changes.
+fn command(words: &[OsString], socket: Option<&Path>) -> Result<Command> {
+    let [first, rest @ ..] = words else { return Err(usage("a command is missing")) };
+    let mut command = Command::new(first);
+    command.args(rest);
+    match socket {
+        Some(path) => command.env(VARIABLE, path),
+        None => command.env_remove(VARIABLE),
+    };
+    Ok(command)
+}
+
+fn running(spawned: io::Result<Child>, words: &[OsString], end: End) -> Result<Running> {
+    let spawned = spawned.map(|child| Running { child, end });
+    spawned.with_context(|| format!("{end}: cannot run {}", words[0].display()))
 }
 
 /// Waits until the server listens, at most [`PATIENCE`], and says so if it does not.

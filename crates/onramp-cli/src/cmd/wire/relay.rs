@@ -1,0 +1,84 @@
+//! `onramp wire --relay`: a wire without any namespace.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::net::UnixStream;
+use std::process::ExitStatus;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Result, anyhow};
+use onramp_wire::{Change, Options, Relay};
+
+use super::control::{self, Socket};
+use super::{Args, Ending, programs};
+use crate::error::{tell, usage};
+use crate::limits;
+use crate::output::Output;
+use crate::report::wire as report;
+use crate::signals::Signals;
+
+/// How often a command without a client looks whether the relay still works.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// Runs the relay until the client ends or, without a client, until a signal comes.
+pub(super) fn run(
+    args: &Args,
+    client: &[OsString],
+    options: Options,
+    [up, down]: [Vec<Change>; 2],
+    output: Option<&Output>,
+) -> Result<()> {
+    limits::open_many_files();
+    let signals = Signals::listen()?;
+    let started = Relay::start(&args.relay, options);
+    let relay = started.map_err(|error| anyhow!("--relay: {error}"))?;
+    relay.change(up, down).map_err(|error| usage(format!("--set: {error}")))?;
+    let addresses: Vec<_> = relay.addresses().iter().map(ToString::to_string).collect();
+    if client.is_empty() || !args.quiet {
+        for (address, entry) in addresses.iter().zip(&args.relay) {
+            tell(&format!("{address} leads to {}", entry.target));
+        }
+    }
+    let status = carry(&relay, client, &addresses.join(","), &signals);
+    let broken = relay.error();
+    let (carried, counts) = relay.stop();
+    let code = status?.map(programs::code);
+    let text = || report::relay_text(&carried, &counts);
+    let json = || report::relay_json(&carried, &addresses, &counts, code);
+    let done = Vec::new();
+    Ending { quiet: args.quiet, output, broken, done, code }.tell(text, json)
+}
+
+/// Lets the relay carry, and other commands change it. Returns how the client ended, if there is
+/// one.
+fn carry(
+    relay: &Relay,
+    client: &[OsString],
+    addresses: &str,
+    signals: &Signals,
+) -> Result<Option<ExitStatus>> {
+    let socket = Socket::open_or_tell(&control::folders());
+    let path = socket.as_ref().map(Socket::path);
+    let about = match client {
+        [] => format!("the relay at {addresses}"),
+        words => words.join(OsStr::new(" ")).to_string_lossy().into_owned(),
+    };
+    let (stop, stopped) = UnixStream::pair()?;
+    thread::scope(|scope| {
+        let stopped = &stopped;
+        if let Some(socket) = &socket {
+            let serve = || socket.serve(relay, &about, stopped);
+            thread::Builder::new().name("control".to_owned()).spawn_scoped(scope, serve)?;
+        }
+        relay.begin();
+        let ended = if client.is_empty() {
+            while relay.error().is_none() && !signals.within(LOOK)? {}
+            None
+        } else {
+            let mut client = programs::start_here(client, addresses, path)?;
+            Some(signals.wait(&mut client.child)?)
+        };
+        drop(stop);
+        Ok(ended)
+    })
+}

@@ -1,0 +1,277 @@
+//! Relays between real sockets on the loopback interface.
+
+use std::io::{Read as _, Write as _};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use onramp_wire::{Change, Options, Relay, series};
+
+/// Far more than any of the tests needs.
+const LONG: Duration = Duration::from_secs(120);
+
+/// Starts a relay from a free port to these targets, through these qdiscs in both directions.
+fn relay(stages: &[&str], targets: &[(&str, SocketAddr)]) -> Relay {
+    let link = series(stages).expect("qdiscs");
+    let entries: Vec<_> = targets
+        .iter()
+        .map(|(kind, target)| {
+            let any = if target.is_ipv4() { "127.0.0.1" } else { "[::1]" };
+            format!("{kind}:{any}:0={target}").parse().expect("an entry")
+        })
+        .collect();
+    let options = Options { up: link.clone(), down: link, seed: 1, ..Options::default() };
+    Relay::start(&entries, options).expect("a relay")
+}
+
+fn listener() -> (TcpListener, SocketAddr) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("an address");
+    (listener, address)
+}
+
+fn connect(relay: &Relay) -> TcpStream {
+    limited(TcpStream::connect(relay.addresses()[0]).expect("the relay accepts"))
+}
+
+/// Accepts a connection.
+fn accept(listener: &TcpListener) -> TcpStream {
+    limited(listener.accept().expect("a connection").0)
+}
+
+/// Gives a socket a time limit, so that a test ends.
+fn limited(socket: TcpStream) -> TcpStream {
+    socket.set_read_timeout(Some(LONG)).expect("it is open");
+    socket.set_write_timeout(Some(LONG)).expect("it is open");
+    socket
+}
+
+fn udp() -> UdpSocket {
+    let socket = UdpSocket::bind("127.0.0.1:0").expect("a port");
+    socket.set_read_timeout(Some(LONG)).expect("it is open");
+    socket
+}
+
+fn pattern(length: usize, seed: u32) -> Vec<u8> {
+    let mut state = seed;
+    let next = || {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        state.to_be_bytes()[0]
+    };
+    std::iter::repeat_with(next).take(length).collect()
+}
+
+/// Serves one connection: sends all back that comes, until the client has ended its direction.
+fn echo(listener: TcpListener) -> JoinHandle<()> {
+    thread::spawn(move || {
+        let mut near = accept(&listener);
+        let mut far = near.try_clone().expect("a descriptor");
+        std::io::copy(&mut near, &mut far).expect("the bytes come and go");
+        far.shutdown(Shutdown::Write).expect("it is open");
+    })
+}
+
+/// Waits until the counts of a relay are as they should be.
+#[track_caller]
+fn await_counts(relay: &Relay, are_right: impl Fn(&onramp_wire::Counts) -> bool) {
+    let end = Instant::now() + LONG;
+    while !are_right(&relay.counts()) {
+        assert!(Instant::now() < end, "{:?}", relay.counts());
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn a_megabyte_each_way_arrives_whole() {
+    for line in ["netem delay 5ms loss 2%", "netem delay 1ms reorder 20% duplicate 5% corrupt 1%"] {
+        let (listener, target) = listener();
+        let server = echo(listener);
+        let relay = relay(&[line], &[("tcp", target)]);
+        let mut near = connect(&relay);
+        let sent = pattern(1_000_000, 1);
+        let mut out = near.try_clone().expect("a descriptor");
+        let bytes = sent.clone();
+        let writer = thread::spawn(move || {
+            out.write_all(&bytes).expect("it goes on");
+            out.shutdown(Shutdown::Write).expect("it is open");
+        });
+        let mut received = Vec::new();
+        near.read_to_end(&mut received).expect("it goes on");
+        assert!(sent == received, "{} bytes of {}", received.len(), sent.len());
+        writer.join().expect("it has written");
+        server.join().expect("it has served");
+        let (carried, counts) = relay.stop();
+        assert_eq!((counts.connections, counts.reset, counts.refused), (1, 0, 0));
+        assert!(counts.retransmitted > 0 && counts.failure.is_none(), "{counts:?}");
+        assert!(carried.up.carried() > 690 && carried.down.carried() > 690, "{carried:?}");
+    }
+}
+
+/// A connection costs a round trip through the line before the first byte, and a datagram its own.
+#[test]
+fn delays_are_those_of_the_line() {
+    let delay = Duration::from_millis(30);
+    let (listener, target) = listener();
+    let server = udp();
+    let targets = [("tcp", target), ("udp", server.local_addr().expect("an address"))];
+    let relay = relay(&["netem delay 30ms"], &targets);
+    let begin = Instant::now();
+    let mut near = connect(&relay);
+    near.write_all(b"x").expect("there is room");
+    let mut far = accept(&listener);
+    assert!(begin.elapsed() >= delay, "the target is connected through the line");
+    let mut byte = [0];
+    far.read_exact(&mut byte).expect("it arrives");
+    assert!(begin.elapsed() >= 3 * delay);
+    far.write_all(b"y").expect("there is room");
+    near.read_exact(&mut byte).expect("it arrives");
+    assert!(begin.elapsed() >= 4 * delay && byte == *b"y");
+
+    let client = udp();
+    client.connect(relay.addresses()[1]).expect("an address");
+    let mut buffer = [0; 70_000];
+    for length in [0, 1, 65_507] {
+        let (sent, begin) = (pattern(length, 2), Instant::now());
+        client.send(&sent).expect("it is sent");
+        let (count, from) = server.recv_from(&mut buffer).expect("it arrives");
+        assert!(buffer[..count] == sent && begin.elapsed() >= delay);
+        server.send_to(&buffer[..count], from).expect("it is sent");
+        let count = client.recv(&mut buffer).expect("it arrives");
+        assert!(buffer[..count] == sent && begin.elapsed() >= 2 * delay);
+    }
+    let (carried, counts) = relay.stop();
+    assert_eq!((counts.clients, counts.connections), (1, 1));
+    assert!(carried.down.carried() >= 3 && carried.up.qdiscs.sent_bytes > 65_507);
+}
+
+/// Each client gets the answers to its own datagrams.
+#[test]
+fn udp_clients_have_sockets_of_their_own() {
+    let server = udp();
+    let relay = relay(&["pfifo limit 1000"], &[("udp", server.local_addr().expect("an address"))]);
+    let clients: Vec<_> = (0..20).map(|_| udp()).collect();
+    for (number, client) in (0..).zip(&clients) {
+        client.send_to(&[number], relay.addresses()[0]).expect("it is sent");
+    }
+    let mut buffer = [0; 8];
+    for _ in &clients {
+        let (count, from) = server.recv_from(&mut buffer).expect("it arrives");
+        buffer[count] = 77;
+        server.send_to(&buffer[..=count], from).expect("it is sent");
+    }
+    for (number, client) in (0..).zip(&clients) {
+        let (count, from) = client.recv_from(&mut buffer).expect("it arrives");
+        assert_eq!((&buffer[..count], from), (&[number, 77][..], relay.addresses()[0]));
+    }
+    assert_eq!(relay.counts().clients, 20);
+    // Nobody is there any more.
+    drop(server);
+    for _ in 0..100 {
+        clients[0].send_to(b"x", relay.addresses()[0]).expect("it is sent");
+        thread::sleep(Duration::from_millis(1));
+    }
+    await_counts(&relay, |counts| counts.unreachable > 0 && counts.failure.is_some());
+}
+
+#[test]
+fn half_a_connection_may_be_closed() {
+    let (listener, target) = listener();
+    let relay = relay(&["netem delay 1ms"], &[("tcp", target)]);
+    let mut near = connect(&relay);
+    near.write_all(b"question").expect("there is room");
+    near.shutdown(Shutdown::Write).expect("it is open");
+    let mut far = accept(&listener);
+    let mut text = String::new();
+    far.read_to_string(&mut text).expect("it ends");
+    let answer = pattern(200_000, 3);
+    far.write_all(&answer).expect("there is room");
+    drop(far);
+    let mut received = Vec::new();
+    near.read_to_end(&mut received).expect("it ends");
+    assert!(text == "question" && received == answer);
+}
+
+/// A reset of one side comes to the other; a target that refuses resets the client's connection.
+#[test]
+fn resets_pass() {
+    let (listener, target) = listener();
+    let relay = relay(&["netem delay 1ms"], &[("tcp", target)]);
+    let reset = |socket: TcpStream| {
+        let linger = Some(Duration::ZERO);
+        socket2::SockRef::from(&socket).set_linger(linger).expect("it is open");
+    };
+    let kind = |mut socket: TcpStream| {
+        socket.read(&mut [0]).expect_err("it is reset").kind()
+            == std::io::ErrorKind::ConnectionReset
+    };
+    let (near, far) = (connect(&relay), accept(&listener));
+    reset(near);
+    assert!(kind(far));
+    let (near, far) = (connect(&relay), accept(&listener));
+    reset(far);
+    assert!(kind(near));
+    await_counts(&relay, |counts| (counts.connections, counts.reset) == (2, 2));
+    drop(listener);
+    assert!(kind(connect(&relay)));
+    await_counts(&relay, |counts| (counts.reset, counts.refused) == (2, 1));
+    let failure = relay.counts().failure.expect("it was refused");
+    assert!(failure.contains(&target.to_string()) && failure.contains("refused"), "{failure}");
+}
+
+/// Many connections are one bottleneck together: 100 of 20,000 bytes each take as long as the rate
+/// says, and none starves.
+#[test]
+fn many_connections_share_the_rate() {
+    let (listener, target) = listener();
+    let server = thread::spawn(move || {
+        let served: Vec<_> = (0..100)
+            .map(|_| {
+                let mut far = accept(&listener);
+                thread::spawn(move || far.write_all(&pattern(20_000, 4)).expect("there is room"))
+            })
+            .collect();
+        served.into_iter().for_each(|one| one.join().expect("it has written"));
+    });
+    let line = ["tbf rate 16mbit burst 5000 limit 100000", "netem delay 2ms"];
+    let relay = relay(&line, &[("tcp", target)]);
+    let begin = Instant::now();
+    let clients: Vec<_> = (0..100)
+        .map(|_| {
+            let mut near = connect(&relay);
+            thread::spawn(move || {
+                let mut received = Vec::new();
+                near.read_to_end(&mut received).expect("it goes on");
+                assert!(received == pattern(20_000, 4));
+            })
+        })
+        .collect();
+    clients.into_iter().for_each(|client| client.join().expect("it has read"));
+    server.join().expect("it has served");
+    // 2,000,000 bytes at 2,000,000 bytes per second, less the burst.
+    assert!(begin.elapsed() >= Duration::from_millis(990), "{:?}", begin.elapsed());
+    let (carried, counts) = relay.stop();
+    assert_eq!((counts.connections, counts.reset), (100, 0));
+    assert!(carried.down.qdiscs.sent_bytes > 2_000_000);
+}
+
+/// The line can be changed while it carries.
+#[test]
+fn a_relay_is_changed_while_it_runs() {
+    let server = udp();
+    let relay = relay(&["pfifo limit 1000"], &[("udp", server.local_addr().expect("an address"))]);
+    let client = udp();
+    client.connect(relay.addresses()[0]).expect("an address");
+    let change = |words: &[&str]| Change::read(words).expect("a change");
+    relay.change(change(&["link", "down"]), Vec::new()).expect("it can be made");
+    client.send(b"lost").expect("it is sent");
+    // The counts are told when the datagram has passed the line.
+    await_counts(&relay, |counts| counts.clients == 1);
+    relay.change(change(&["link", "up", "delay", "1ms"]), Vec::new()).expect("it can be made");
+    client.send(b"whole").expect("it is sent");
+    let mut buffer = [0; 8];
+    let count = server.recv(&mut buffer).expect("it arrives");
+    let lines = relay.lines().expect("it works");
+    assert!(lines[0].concat().contains("netem") && !lines[1].concat().contains("netem"));
+    let (carried, _) = relay.stop();
+    assert_eq!((&buffer[..count], carried.up.lost), (&b"whole"[..], 1));
+}
