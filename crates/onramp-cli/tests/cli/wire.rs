@@ -5,6 +5,8 @@
 mod impair;
 #[path = "wire/rate.rs"]
 mod rate;
+#[path = "wire/relay.rs"]
+mod relay;
 #[path = "wire/running.rs"]
 mod running;
 

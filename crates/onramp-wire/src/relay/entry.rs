@@ -5,6 +5,10 @@ use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener, ToSocketAddrs as _, UdpSocket};
 use std::str::FromStr;
 
+use socket2::SockRef;
+
+use super::tcp::UNREAD;
+
 /// How often a free port is looked for that both TCP and UDP may have.
 const TRIES: u32 = 32;
 
@@ -116,6 +120,8 @@ fn sockets(entry: &Entry) -> io::Result<(Option<TcpListener>, Option<UdpSocket>)
         let mut address = entry.listen;
         if let Some(tcp) = &tcp {
             tcp.set_nonblocking(true)?;
+            // Accepted sockets inherit it.
+            SockRef::from(tcp).set_recv_buffer_size(UNREAD)?;
             address.set_port(tcp.local_addr()?.port());
         }
         let udp = match entry.udp.then(|| UdpSocket::bind(address)).transpose() {

@@ -10,6 +10,10 @@ use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
 use super::stream::{End, Stream};
 
+/// Room of a socket for bytes that the relay has not read, bytes. The kernel would let it grow to
+/// several megabytes, and a sender would notice late that the line is full.
+pub(crate) const UNREAD: usize = 128 << 10;
+
 /// A socket, and whether a call may be worth trying.
 #[derive(Debug)]
 struct Side {
@@ -116,6 +120,7 @@ impl Conn {
         let socket = Socket::new(Domain::for_address(target), Type::STREAM, Some(Protocol::TCP))?;
         socket.set_nonblocking(true)?;
         socket.set_tcp_nodelay(true)?;
+        socket.set_recv_buffer_size(UNREAD)?;
         register(epoll, id, End::Far, &socket)?;
         match socket.connect(&target.into()) {
             Err(error) if error.raw_os_error() != Some(nix::libc::EINPROGRESS) => Err(error),
