@@ -2,9 +2,11 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
-use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::thread;
+use std::time::Duration;
 
+use onramp_core::{Clock as _, Instant};
+use onramp_dev::MonotonicClock;
 use onramp_wire::{Change, Options, Relay, series};
 
 /// Far more than any of the tests needs.
@@ -46,6 +48,10 @@ fn limited(socket: TcpStream) -> TcpStream {
     socket
 }
 
+fn took(since: Instant) -> Duration {
+    Duration::from_nanos(MonotonicClock.now().since(since))
+}
+
 fn udp() -> UdpSocket {
     let socket = UdpSocket::bind("127.0.0.1:0").expect("a port");
     socket.set_read_timeout(Some(LONG)).expect("it is open");
@@ -62,21 +68,19 @@ fn pattern(length: usize, seed: u32) -> Vec<u8> {
 }
 
 /// Serves one connection: sends all back that comes, until the client has ended its direction.
-fn echo(listener: TcpListener) -> JoinHandle<()> {
-    thread::spawn(move || {
-        let mut near = accept(&listener);
-        let mut far = near.try_clone().expect("a descriptor");
-        std::io::copy(&mut near, &mut far).expect("the bytes come and go");
-        far.shutdown(Shutdown::Write).expect("it is open");
-    })
+fn echo(listener: &TcpListener) {
+    let mut near = accept(listener);
+    let mut far = near.try_clone().expect("a descriptor");
+    std::io::copy(&mut near, &mut far).expect("the bytes come and go");
+    far.shutdown(Shutdown::Write).expect("it is open");
 }
 
 /// Waits until the counts of a relay are as they should be.
 #[track_caller]
 fn await_counts(relay: &Relay, are_right: impl Fn(&onramp_wire::Counts) -> bool) {
-    let end = Instant::now() + LONG;
+    let end = MonotonicClock.now() + LONG;
     while !are_right(&relay.counts()) {
-        assert!(Instant::now() < end, "{:?}", relay.counts());
+        assert!(MonotonicClock.now() < end, "{:?}", relay.counts());
         thread::sleep(Duration::from_millis(1));
     }
 }
@@ -85,21 +89,19 @@ fn await_counts(relay: &Relay, are_right: impl Fn(&onramp_wire::Counts) -> bool)
 fn a_megabyte_each_way_arrives_whole() {
     for line in ["netem delay 5ms loss 2%", "netem delay 1ms reorder 20% duplicate 5% corrupt 1%"] {
         let (listener, target) = listener();
-        let server = echo(listener);
         let relay = relay(&[line], &[("tcp", target)]);
-        let mut near = connect(&relay);
-        let sent = pattern(1_000_000, 1);
-        let mut out = near.try_clone().expect("a descriptor");
-        let bytes = sent.clone();
-        let writer = thread::spawn(move || {
-            out.write_all(&bytes).expect("it goes on");
-            out.shutdown(Shutdown::Write).expect("it is open");
+        let (sent, mut received) = (pattern(1_000_000, 1), Vec::new());
+        thread::scope(|scope| {
+            scope.spawn(|| echo(&listener));
+            let mut near = connect(&relay);
+            let mut out = near.try_clone().expect("a descriptor");
+            scope.spawn(|| {
+                out.write_all(&sent).expect("it goes on");
+                out.shutdown(Shutdown::Write).expect("it is open");
+            });
+            near.read_to_end(&mut received).expect("it goes on");
         });
-        let mut received = Vec::new();
-        near.read_to_end(&mut received).expect("it goes on");
         assert!(sent == received, "{} bytes of {}", received.len(), sent.len());
-        writer.join().expect("it has written");
-        server.join().expect("it has served");
         let (carried, counts) = relay.stop();
         assert_eq!((counts.connections, counts.reset, counts.refused), (1, 0, 0));
         assert!(counts.retransmitted > 0 && counts.failure.is_none(), "{counts:?}");
@@ -115,29 +117,29 @@ fn delays_are_those_of_the_line() {
     let server = udp();
     let targets = [("tcp", target), ("udp", server.local_addr().expect("an address"))];
     let relay = relay(&["netem delay 30ms"], &targets);
-    let begin = Instant::now();
+    let begin = MonotonicClock.now();
     let mut near = connect(&relay);
     near.write_all(b"x").expect("there is room");
     let mut far = accept(&listener);
-    assert!(begin.elapsed() >= delay, "the target is connected through the line");
+    assert!(took(begin) >= delay, "the target is connected through the line");
     let mut byte = [0];
     far.read_exact(&mut byte).expect("it arrives");
-    assert!(begin.elapsed() >= 3 * delay);
+    assert!(took(begin) >= 3 * delay);
     far.write_all(b"y").expect("there is room");
     near.read_exact(&mut byte).expect("it arrives");
-    assert!(begin.elapsed() >= 4 * delay && byte == *b"y");
+    assert!(took(begin) >= 4 * delay && byte == *b"y");
 
     let client = udp();
     client.connect(relay.addresses()[1]).expect("an address");
     let mut buffer = [0; 70_000];
     for length in [0, 1, 65_507] {
-        let (sent, begin) = (pattern(length, 2), Instant::now());
+        let (sent, begin) = (pattern(length, 2), MonotonicClock.now());
         client.send(&sent).expect("it is sent");
         let (count, from) = server.recv_from(&mut buffer).expect("it arrives");
-        assert!(buffer[..count] == sent && begin.elapsed() >= delay);
+        assert!(buffer[..count] == sent && took(begin) >= delay);
         server.send_to(&buffer[..count], from).expect("it is sent");
         let count = client.recv(&mut buffer).expect("it arrives");
-        assert!(buffer[..count] == sent && begin.elapsed() >= 2 * delay);
+        assert!(buffer[..count] == sent && took(begin) >= 2 * delay);
     }
     let (carried, counts) = relay.stop();
     assert_eq!((counts.clients, counts.connections), (1, 1));
@@ -223,32 +225,27 @@ fn resets_pass() {
 #[test]
 fn many_connections_share_the_rate() {
     let (listener, target) = listener();
-    let server = thread::spawn(move || {
-        let served: Vec<_> = (0..100)
-            .map(|_| {
-                let mut far = accept(&listener);
-                thread::spawn(move || far.write_all(&pattern(20_000, 4)).expect("there is room"))
-            })
-            .collect();
-        served.into_iter().for_each(|one| one.join().expect("it has written"));
-    });
     let line = ["tbf rate 16mbit burst 5000 limit 100000", "netem delay 2ms"];
     let relay = relay(&line, &[("tcp", target)]);
-    let begin = Instant::now();
-    let clients: Vec<_> = (0..100)
-        .map(|_| {
+    let begin = MonotonicClock.now();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            for _ in 0..100 {
+                let mut far = accept(&listener);
+                scope.spawn(move || far.write_all(&pattern(20_000, 4)).expect("there is room"));
+            }
+        });
+        for _ in 0..100 {
             let mut near = connect(&relay);
-            thread::spawn(move || {
+            scope.spawn(move || {
                 let mut received = Vec::new();
                 near.read_to_end(&mut received).expect("it goes on");
                 assert!(received == pattern(20_000, 4));
-            })
-        })
-        .collect();
-    clients.into_iter().for_each(|client| client.join().expect("it has read"));
-    server.join().expect("it has served");
+            });
+        }
+    });
     // 2,000,000 bytes at 2,000,000 bytes per second, less the burst.
-    assert!(begin.elapsed() >= Duration::from_millis(990), "{:?}", begin.elapsed());
+    assert!(took(begin) >= Duration::from_millis(990), "{:?}", took(begin));
     let (carried, counts) = relay.stop();
     assert_eq!((counts.connections, counts.reset), (100, 0));
     assert!(carried.down.qdiscs.sent_bytes > 2_000_000);

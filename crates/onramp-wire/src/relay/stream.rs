@@ -79,19 +79,19 @@ impl Stream {
     }
 
     /// Returns the direction of the bytes that `end` sends.
-    pub(crate) const fn from(&self, end: End) -> &Half {
+    pub(crate) const fn half(&self, end: End) -> &Half {
         &self.halves[end as usize]
     }
 
     /// Returns the direction of the bytes that `end` sends.
-    pub(crate) const fn from_mut(&mut self, end: End) -> &mut Half {
+    pub(crate) const fn half_mut(&mut self, end: End) -> &mut Half {
         &mut self.halves[end as usize]
     }
 
     /// Returns how many bytes may be read from the socket of `end`.
     pub(crate) fn room(&self, end: End) -> usize {
         let is_open = self.is_open[end as usize] && self.broken.is_none();
-        if is_open { self.from(end).room() } else { 0 }
+        if is_open { self.half(end).room() } else { 0 }
     }
 
     /// Whether the client's `Syn` has come and the target is to be connected.
@@ -123,7 +123,7 @@ impl Stream {
                 _ if end == broken => {}
                 Segment::Reset => self.is_reset = true,
                 // What was sent before the connection broke still arrives.
-                Segment::Data(data) => self.from_mut(broken).arrive(data, ce, now),
+                Segment::Data(data) => self.half_mut(broken).arrive(data, ce, now),
                 _ => {}
             }
             return;
@@ -138,8 +138,8 @@ impl Stream {
                 return;
             }
             Segment::SynAck => self.owes_ack = true,
-            Segment::Data(data) => self.from_mut(end.other()).arrive(data, ce, now),
-            Segment::Ack(ack) => self.from_mut(end).acknowledged(&ack, now),
+            Segment::Data(data) => self.half_mut(end.other()).arrive(data, ce, now),
+            Segment::Ack(ack) => self.half_mut(end).acknowledged(&ack, now),
             // Nobody sends it as long as the connection is whole.
             Segment::Reset => return,
         }
@@ -150,7 +150,7 @@ impl Stream {
     /// Does what is due at `now`, and gives `emit` what each end sends.
     pub(crate) fn run(&mut self, now: Instant, mut emit: impl FnMut(End, Segment)) {
         for end in End::BOTH {
-            if !self.from_mut(end).expire(now) {
+            if !self.half_mut(end).expire(now) {
                 self.fail(end, now);
             }
             let Some(repeated) = &mut self.repeated[end as usize] else { continue };
@@ -175,11 +175,11 @@ impl Stream {
             emit(End::Near, Segment::Ack(none));
         }
         for end in End::BOTH {
-            if let Some(ack) = self.from_mut(end.other()).answer(now) {
+            if let Some(ack) = self.half_mut(end.other()).answer(now) {
                 emit(end, Segment::Ack(ack));
             }
             if self.is_open[end as usize] {
-                self.from_mut(end).send(now, |data| emit(end, Segment::Data(data)));
+                self.half_mut(end).send(now, |data| emit(end, Segment::Data(data)));
             }
         }
     }

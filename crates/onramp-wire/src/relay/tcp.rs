@@ -154,10 +154,10 @@ impl Conn {
                 }
                 match side.socket.read(&mut buffer[..room]) {
                     Ok(0) => {
-                        self.stream.from_mut(end).finish();
+                        self.stream.half_mut(end).finish();
                         side.is_readable = false;
                     }
-                    Ok(count) => self.stream.from_mut(end).push(&buffer[..count]),
+                    Ok(count) => self.stream.half_mut(end).push(&buffer[..count]),
                     Err(error) if error.kind() == ErrorKind::Interrupted => {}
                     Err(error) if error.kind() == ErrorKind::WouldBlock => side.is_readable = false,
                     Err(_) => {
@@ -179,7 +179,7 @@ impl Conn {
                 continue;
             }
             while side.is_writable {
-                let half = self.stream.from_mut(end.other());
+                let half = self.stream.half_mut(end.other());
                 let bytes = half.readable();
                 if bytes.is_empty() {
                     if half.has_ended() && !side.is_shut {

@@ -31,6 +31,8 @@ struct App {
     first: Option<Instant>,
 }
 
+type Loses = dyn FnMut(usize, &Segment, u64) -> bool;
+
 /// Connections that share a line in each direction.
 struct World {
     now: Instant,
@@ -38,7 +40,7 @@ struct World {
     streams: Vec<Stream>,
     apps: Vec<[App; 2]>,
     /// Decides by the segment, its direction and its number whether it is lost in front of the line.
-    loses: Box<dyn FnMut(usize, &Segment, u64) -> bool>,
+    loses: Box<Loses>,
     segments: u64,
     /// The most bytes of a direction that were held.
     most_held: usize,
@@ -79,7 +81,7 @@ impl World {
             let bytes: Vec<_> = (app.sent..app.sent + room).map(|at| byte(at, end)).collect();
             app.sent += room;
             app.left -= room;
-            let half = stream.from_mut(end);
+            let half = stream.half_mut(end);
             half.push(&bytes);
             if app.ends && app.left == 0 {
                 half.finish();
@@ -303,7 +305,7 @@ fn half_a_connection_may_be_closed() {
     world.apps[0][End::Far as usize].ends = false;
     world.run(world.after(60_000));
     assert_eq!(world.received(), [[1_000_000, 10]]);
-    assert!(world.streams[0].from(End::Near).has_ended());
+    assert!(world.streams[0].half(End::Near).has_ended());
     assert!(!world.streams[0].is_over());
     let far = &mut world.apps[0][End::Far as usize];
     (far.left, far.ends) = (5, true);
