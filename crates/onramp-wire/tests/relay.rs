@@ -95,8 +95,9 @@ fn a_megabyte_each_way_arrives_whole() {
             scope.spawn(|| echo(&listener));
             let mut near = connect(&relay);
             let mut out = near.try_clone().expect("a descriptor");
-            scope.spawn(|| {
-                out.write_all(&sent).expect("it goes on");
+            let bytes = &sent;
+            scope.spawn(move || {
+                out.write_all(bytes).expect("it goes on");
                 out.shutdown(Shutdown::Write).expect("it is open");
             });
             near.read_to_end(&mut received).expect("it goes on");
