@@ -73,4 +73,5 @@ pub use time::{Priority, current_cpu, exact_timers, pin_thread, set_thread_prior
 pub(crate) use tun::{TunFlags, open_tun, read_frame, set_tun_offload};
 #[cfg(feature = "xdp")]
 pub use xdp::Copying;
+#[cfg(feature = "xdp")]
 pub(crate) use xdp::{RxSide, Shape as XdpShape, TxSide, open as open_xdp};
