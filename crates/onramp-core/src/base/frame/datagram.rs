@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use onramp_queue::{Layer, Packet, PartialChecksum};
 
 use super::{SuperFrame, folded, pseudo_header, sum, word};
-use crate::base::dissect::{Dissected, Fragment, ip_proto};
+use crate::base::dissect::{Dissected, ip_proto};
 
 /// Length of a UDP header in bytes.
 const UDP: usize = 8;
@@ -63,9 +63,10 @@ impl<'p> Datagram<'p> {
     pub fn of(pkt: &'p Packet) -> Option<Self> {
         let frame = Dissected::of(pkt);
         let keys = frame.keys();
-        if keys.protocol != ip_proto::UDP || keys.fragment != Fragment::No {
+        if keys.protocol != ip_proto::UDP {
             return None;
         }
+        // A fragment has no ports.
         let ((from, to), (source, destination)) = (keys.addresses?, keys.ports?);
         let ip = frame.in_payload(keys.network)?;
         let udp = frame.in_payload(keys.transport?)?;

@@ -142,6 +142,9 @@ fn several_datagrams_are_told_apart() {
         }
         pkt.gso_size = 8;
         assert_eq!(lens(&pkt), (None, vec![8]), "one segment");
+        let mut padded = pkt.duplicate_with(&[pkt.payload(), &[0; 5]].concat());
+        padded.set_partial_checksum(pkt.partial_checksum());
+        assert_eq!(lens(&padded), (None, vec![8]), "padding makes no second one");
         let empty = made(v6, (1, 2), 0, b"");
         assert_eq!(lens(&empty), (None, vec![0]), "an empty datagram is a datagram");
     }
