@@ -23,6 +23,9 @@
 //! | `police` | says what happens next, by the rate at which packets come |
 //! | `skbedit` | changes priority, mark or queue of the packet |
 //!
+//! Besides those of qdiscs and classes, there are the filters of `clsact`, which each packet meets
+//! before it enters the root, and those for packets that come in: see [`Ingress`](crate::Ingress).
+//!
 //! [`dissect`](crate::dissect) describes how the headers are found in a packet's bytes.
 //!
 //! ```

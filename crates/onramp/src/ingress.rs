@@ -10,7 +10,8 @@ use onramp_queue::Packet;
 
 /// The filters of a link's `ingress` or `clsact` for packets that come in at the link's device, as
 /// one thread asks them: see [`Link::ingress`](crate::Link::ingress). All clones ask the same
-/// filters.
+/// filters. In a child of `fork`, another thread of the parent may hold them for ever: do not use a
+/// copy there.
 #[derive(Clone, Debug)]
 pub struct LinkIngress(Arc<Gate>);
 
@@ -51,7 +52,8 @@ impl LinkIngress {
     }
 
     /// Locks the filters for a batch of packets. Waits while a command changes or lists them. Drop
-    /// the result before you send the packets: until then, such a command waits.
+    /// the result before you send the packets: until then, such a command waits, and a thread that
+    /// changes or lists the filters of the link while it holds them itself waits for ever.
     #[must_use]
     pub fn hold(&self) -> HeldIngress<'_> {
         HeldIngress(self.is_met().then(|| self.lock()))

@@ -13,8 +13,8 @@ use crate::tc::setup::{Change, INGRESS_FILTERS};
 /// filters of a `clsact` for packets that leave.
 ///
 /// Use it where your program receives packets: it decides which of them go on, and changes their
-/// priority, mark or queue, before anything else sees them. It starts no thread, reads no clock and
-/// takes no lock.
+/// priority, mark or queue, before anything else sees them. An `Ingress` starts no thread, reads no
+/// clock and takes no lock.
 ///
 /// As in Linux, each packet that meets a filter counts in the `ingress` or `clsact`, without its
 /// link header; a packet that is dropped counts there too, with the reason
