@@ -77,7 +77,7 @@ impl Default for UdpOptions {
 #[derive(Debug)]
 pub struct Udp {
     info: DeviceInfo,
-    queue: Queue<UdpSocket>,
+    queue: Queue<Arc<UdpSocket>>,
 }
 
 impl Udp {
@@ -104,7 +104,7 @@ impl Udp {
         let segments_max = if options.gso { probe::segments_max(&socket) } else { 1 };
         let txtime = options.txtime && sys::enable_txtime(&socket).is_ok();
         let builder = Builder { route, txtime, segments_max };
-        let queue = Queue::new(socket, builder, Arc::default());
+        let queue = Queue::new(Arc::new(socket), builder, Arc::default());
         Ok(Self { info: DeviceInfo::new(name, mtu).never_blocks(), queue })
     }
 
@@ -129,9 +129,9 @@ impl Udp {
         Self::new(socket, options)
     }
 
-    /// Returns the socket. Its clones (`try_clone`) are the same socket.
+    /// Returns the socket. It is closed when the device and all clones of the `Arc` are dropped.
     #[must_use]
-    pub fn socket(&self) -> &UdpSocket {
+    pub fn socket(&self) -> &Arc<UdpSocket> {
         &self.queue.wire
     }
 

@@ -23,7 +23,7 @@ use onramp_queue::Credits;
 use self::udp::Sockets;
 use crate::Link;
 use crate::runner::StartError;
-use crate::shared::{BoxDevice, CREDITS_MIN, LinkConfig, Setup, SocketCounters};
+use crate::shared::{BoxDevice, CREDITS_MIN, LinkConfig, Setup, UdpSockets};
 use crate::timing::Timing;
 
 /// Greatest default number of ports of a link that binds its own sockets. The default is one port
@@ -554,7 +554,7 @@ fn processors() -> usize {
 
 impl Source {
     /// Makes the devices of the link, one for each port.
-    fn open(self, ports: Option<usize>) -> Result<(Vec<BoxDevice>, SocketCounters), BuildError> {
+    fn open(self, ports: Option<usize>) -> Result<(Vec<BoxDevice>, UdpSockets), BuildError> {
         let given = match &self {
             #[cfg(feature = "udp")]
             Self::Udp(sockets) => sockets.given(),
@@ -569,7 +569,7 @@ impl Source {
             return Err(BuildError::Range("the number of ports", wanted, why));
         }
         match self {
-            Self::Devices(devices) => Ok((devices, SocketCounters::default())),
+            Self::Devices(devices) => Ok((devices, UdpSockets::default())),
             #[cfg(feature = "udp")]
             Self::Udp(sockets) => sockets.open(wanted),
         }

@@ -3,13 +3,17 @@
 mod control;
 mod ports;
 
+#[cfg(feature = "udp")]
+use std::io;
+#[cfg(feature = "udp")]
+use std::net::UdpSocket;
 use std::sync::Arc;
 use std::time::Duration;
 
 use onramp_core::{Clock, Instant};
 use onramp_dev::MonotonicClock;
 #[cfg(feature = "udp")]
-use onramp_dev::UdpStats;
+use onramp_dev::{UdpReceiver, UdpReceiverOptions, UdpStats};
 
 use crate::Sender;
 use crate::runner::{StartError, ThreadGroup};
@@ -108,7 +112,59 @@ impl Link {
     #[cfg(feature = "udp")]
     #[must_use]
     pub fn udp_stats(&self) -> &[Arc<UdpStats>] {
-        &self.shared().udp
+        &self.shared().udp.stats
+    }
+
+    /// Returns the UDP socket of a port. Use it to set options, to learn the
+    /// [address](std::net::UdpSocket::local_addr) to which a link has bound it, or to receive: a
+    /// link only sends. `None` for a port that was added later, and for a link over other devices.
+    /// The socket is closed when the link and all clones of the result are dropped.
+    #[cfg(feature = "udp")]
+    #[must_use]
+    pub fn socket(&self, port: usize) -> Option<&Arc<UdpSocket>> {
+        self.shared().udp.sockets.get(port)
+    }
+
+    /// Makes a receiver of the datagrams that come to the [socket](Self::socket) of a port. Have
+    /// only one for each port: of several, each datagram comes to one.
+    ///
+    /// ```
+    /// use onramp::dev::{Receive as _, UdpReceiverOptions};
+    /// use onramp::frame::Datagram;
+    /// use onramp::{Link, Packet, PacketList};
+    ///
+    /// let server = Link::udp("127.0.0.1:0").build()?;
+    /// let mut requests = server.udp_receiver(0, UdpReceiverOptions::default())?;
+    /// let address = server.socket(0).expect("it has one port").local_addr()?;
+    ///
+    /// let client = std::net::UdpSocket::bind("127.0.0.1:0")?;
+    /// client.send_to(b"a question", address)?;
+    /// let mut list = PacketList::new();
+    /// let mut make = |bytes: usize| Some(Packet::with_capacity(bytes.try_into().ok()?));
+    /// while requests.receive(64, &mut make, &mut list)? == 0 {
+    ///     // A program would wait until the receiver's descriptor is readable.
+    ///     std::thread::yield_now();
+    /// }
+    /// let packet = list.pop_front().expect("it was counted");
+    /// let request = Datagram::of(&packet).expect("a receiver makes IP packets");
+    /// assert_eq!((request.data, request.source), (&b"a question"[..], client.local_addr()?));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// `NotFound` if the port has no socket, and the errors of [`UdpReceiver::new`].
+    #[cfg(feature = "udp")]
+    pub fn udp_receiver(
+        &self,
+        port: usize,
+        options: UdpReceiverOptions,
+    ) -> io::Result<UdpReceiver> {
+        let Some(socket) = self.socket(port) else {
+            let why = format!("port {port} of the link has no UDP socket");
+            return Err(io::Error::new(io::ErrorKind::NotFound, why));
+        };
+        UdpReceiver::new(socket.try_clone()?, options)
     }
 
     /// Returns the numbers of the ports that are dead, each with the message of the panic of its

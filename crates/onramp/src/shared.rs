@@ -50,11 +50,15 @@ impl Described {
     }
 }
 
-/// The counters of the link's UDP sockets, in the order of the ports.
+/// The UDP sockets over which a link was built, and their counters, in the order of the ports.
 #[cfg(feature = "udp")]
-pub(crate) type SocketCounters = Vec<Arc<onramp_dev::UdpStats>>;
+#[derive(Debug, Default)]
+pub(crate) struct UdpSockets {
+    pub(crate) stats: Vec<Arc<onramp_dev::UdpStats>>,
+    pub(crate) sockets: Vec<Arc<std::net::UdpSocket>>,
+}
 #[cfg(not(feature = "udp"))]
-pub(crate) type SocketCounters = ();
+pub(crate) type UdpSockets = ();
 
 /// Number of packets that every sender may have in flight, however many senders there are (unless
 /// the builder gave it fewer credits).
@@ -100,7 +104,7 @@ pub(crate) struct Read {
     /// this is the copy of a link in a forked child.
     forks: u32,
     #[cfg_attr(not(feature = "udp"), expect(dead_code, reason = "there are no sockets"))]
-    pub(crate) udp: SocketCounters,
+    pub(crate) udp: UdpSockets,
     pub(crate) rate: Option<SharedRate>,
 }
 
@@ -258,7 +262,7 @@ pub(crate) struct Setup {
     pub(crate) runners: usize,
     pub(crate) priority: Option<onramp_dev::Priority>,
     pub(crate) ports_max: usize,
-    pub(crate) udp: SocketCounters,
+    pub(crate) udp: UdpSockets,
 }
 
 /// Keeps a link open. Links and senders own it together, but runners do not. So when the last link

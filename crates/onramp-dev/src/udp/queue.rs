@@ -37,7 +37,7 @@ pub(super) trait Wire {
     fn send(&mut self, messages: &mut Messages) -> Result<usize, c_int>;
 }
 
-impl Wire for UdpSocket {
+impl Wire for Arc<UdpSocket> {
     #[inline]
     fn send(&mut self, messages: &mut Messages) -> Result<usize, c_int> {
         messages.send(self)

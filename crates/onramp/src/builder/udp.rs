@@ -2,12 +2,13 @@
 
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs, UdpSocket};
+use std::sync::Arc;
 
 use onramp_dev::{Udp, UdpOptions};
 
 use super::{BuildError, LinkBuilder, Source};
 use crate::Link;
-use crate::shared::{BoxDevice, SocketCounters};
+use crate::shared::{BoxDevice, UdpSockets};
 
 /// Where the sockets of a link come from, and how they send.
 #[derive(Debug)]
@@ -75,7 +76,7 @@ impl Sockets {
 
     /// Makes a device of each socket that the caller has made. If the caller has made none, binds
     /// `count` sockets and makes a device of each.
-    pub(super) fn open(self, count: usize) -> Result<(Vec<BoxDevice>, SocketCounters), BuildError> {
+    pub(super) fn open(self, count: usize) -> Result<(Vec<BoxDevice>, UdpSockets), BuildError> {
         let options = self.options;
         let sockets: Vec<Udp> = match self.from {
             From::Bind(local) => {
@@ -87,7 +88,10 @@ impl Sockets {
             }
         }
         .map_err(BuildError::Device)?;
-        let counters = sockets.iter().map(Udp::stats).collect();
-        Ok((sockets.into_iter().map(|udp| Box::new(udp) as BoxDevice).collect(), counters))
+        let udp = UdpSockets {
+            stats: sockets.iter().map(Udp::stats).collect(),
+            sockets: sockets.iter().map(|udp| Arc::clone(udp.socket())).collect(),
+        };
+        Ok((sockets.into_iter().map(|udp| Box::new(udp) as BoxDevice).collect(), udp))
     }
 }

@@ -36,6 +36,7 @@ mod regressions;
 mod review;
 mod room;
 mod senders;
+mod sockets;
 mod stats;
 mod times;
 mod trap;
