@@ -10,7 +10,6 @@ mod limits;
 mod machine;
 mod netns;
 mod output;
-mod pcapng;
 mod progress;
 mod reference;
 mod replay;

@@ -9,6 +9,8 @@
 //! * [`Detour`]: receives the packets that the host itself sends or gets through one of its
 //!   interfaces, and lets them go on.
 //! * [`Xdp`]: a queue of a network card, past the kernel's network stack.
+//! * [`CaptureFile`](capture::CaptureFile): writes packets into a capture file (pcap, pcapng);
+//!   [`CaptureReceiver`](capture::CaptureReceiver) has the packets of one.
 //! * [`Null`]: sends nothing; takes packets at once, or simulates the processor time and the packet
 //!   rate of a network card.
 //!
@@ -16,6 +18,8 @@
 #![deny(unsafe_code)]
 
 mod backoff;
+#[cfg(feature = "capture")]
+pub mod capture;
 #[cfg(feature = "packet")]
 mod claim;
 mod clock;

@@ -26,6 +26,8 @@ mod ring;
 #[cfg(feature = "udp")]
 mod sockopt;
 mod time;
+#[cfg(feature = "capture")]
+mod timer;
 #[cfg(feature = "tap")]
 mod tun;
 #[cfg(feature = "xdp")]
@@ -69,6 +71,8 @@ pub(crate) use ring::Frames as XdpFrames;
 pub(crate) use sockopt::{enable_txtime, path_mtu, set_udp_gro, set_udp_segment, tell_headers};
 pub(crate) use time::monotonic_ns;
 pub use time::{Priority, current_cpu, exact_timers, pin_thread, set_thread_priority};
+#[cfg(feature = "capture")]
+pub(crate) use timer::Timer;
 #[cfg(feature = "tap")]
 pub(crate) use tun::{TunFlags, open_tun, read_frame, set_tun_offload};
 #[cfg(feature = "xdp")]

@@ -3,25 +3,18 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
-use anyhow::{Result, bail};
+use anyhow::{Error, Result, bail};
 use onramp_core::Instant;
+use onramp_dev::capture::{Interface, Interfaces, Record};
 use onramp_queue::{PAYLOAD_MAX, Packet};
 use onramp_sim::BEGIN;
-use pcap_parser::pcapng::{Block, InterfaceDescriptionBlock};
-use pcap_parser::traits::PcapNGPacketBlock;
-use pcap_parser::{IDB_MAGIC, Linktype, PcapBlockOwned};
 
 use super::FLOWS_MAX;
-use super::frame::{self, Flow, Head, Link, priority};
+use super::frame::{self, Flow, Head, priority};
 use crate::capture::Blocks;
 
-/// Largest number of interfaces of a capture. It is 256 because a packet's cookie (the number by
-/// which the replay knows the packet) has eight bits for the interface.
-const INTERFACES_MAX: usize = 256;
 /// Largest size of a packet on the wire in bytes, far more than any device sends.
 const PACKET_MAX: u32 = 16 << 20;
-
-const SEC: u64 = 1_000_000_000;
 
 /// Counts of the packets that were read from a capture, and the flows of these packets.
 #[derive(Debug, Default)]
@@ -71,74 +64,10 @@ impl Read {
     }
 }
 
-/// An interface of a capture.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Interface {
-    pub(super) link_type: Linktype,
-    link: Option<Link>,
-    snaplen: u32,
-    /// Number of time units in a second, for the times of this interface; `None` if the number in
-    /// the file is impossible.
-    units: Option<u128>,
-    /// Seconds to add to the times of this interface.
-    offset: i64,
-}
-
-impl Interface {
-    fn new(link_type: Linktype, snaplen: u32, units: u128) -> Self {
-        let link = Link::of(link_type);
-        Self { link_type, link, snaplen, units: Some(units), offset: 0 }
-    }
-
-    fn described(block: &InterfaceDescriptionBlock<'_>) -> Self {
-        // The highest bit of `if_tsresol` tells whether time units are powers of two or of ten.
-        let power = u32::from(block.if_tsresol & 0x7f);
-        let base = if block.if_tsresol & 0x80 == 0 { 10_u128 } else { 2 };
-        let units = base.checked_pow(power).filter(|units| *units <= 1 << 64);
-        // The parser reads the time offset of an interface (`if_tsoffset`) as little endian even in
-        // a big-endian section, so its bytes must be swapped there.
-        let big = block.block_type != IDB_MAGIC;
-        let offset = if big { block.if_tsoffset.swap_bytes() } else { block.if_tsoffset };
-        Self { units, offset, ..Self::new(block.linktype, block.snaplen, 1) }
-    }
-
-    /// Converts a time of this interface into nanoseconds since 1970.
-    fn unix_ns(&self, time: u64) -> Result<u64> {
-        let Some(units) = self.units else {
-            bail!("the capture is damaged: an interface has an invalid unit of time");
-        };
-        let ns = u128::from(time) * u128::from(SEC) / units;
-        let offset = i128::from(self.offset) * i128::from(SEC);
-        let ns = i128::try_from(ns).ok().and_then(|ns| ns.checked_add(offset));
-        match ns.and_then(|ns| u64::try_from(ns).ok()).filter(|ns| *ns <= u64::MAX / 2) {
-            Some(ns) => Ok(ns),
-            None => bail!("the capture is damaged: a packet has a time before 1970 or after 2262"),
-        }
-    }
-
-    pub(super) fn link(&self) -> Option<Link> {
-        self.link
-    }
-}
-
-/// A packet in a capture.
-struct Record<'d> {
-    interface: usize,
-    /// The time at which the packet was captured, in nanoseconds since 1970; `None` if it has no
-    /// time.
-    unix_ns: Option<u64>,
-    data: &'d [u8],
-    original: u32,
-}
-
 /// A capture that is being played.
 pub(crate) struct Player<'i> {
     blocks: Blocks<'i>,
-    interfaces: Vec<Interface>,
-    /// Number of interfaces that earlier sections of the pcapng file described.
-    before: usize,
-    /// Whether the times in a pcap file count nanoseconds, not microseconds.
-    nanoseconds: bool,
+    interfaces: Interfaces,
     next: Option<(Instant, Packet)>,
     /// Whether the capture has ended or is broken.
     done: bool,
@@ -151,9 +80,7 @@ impl<'i> Player<'i> {
     pub(crate) fn new(blocks: Blocks<'i>) -> Self {
         Self {
             blocks,
-            interfaces: Vec::new(),
-            before: 0,
-            nanoseconds: false,
+            interfaces: Interfaces::default(),
             next: None,
             done: false,
             latest_unix_ns: 0,
@@ -174,7 +101,7 @@ impl<'i> Player<'i> {
 
     /// Returns the interfaces that the capture has described so far.
     pub(super) fn interfaces(&self) -> &[Interface] {
-        &self.interfaces
+        self.interfaces.all()
     }
 
     /// Returns the counts and the flows of what was read, and the error that ended reading, if
@@ -205,12 +132,12 @@ impl<'i> Player<'i> {
     /// Reads none if `next` has a packet, and stops when the capture ends or is broken.
     fn fill(&mut self) {
         while self.next.is_none() && !self.done {
-            let Self { interfaces, before, nanoseconds, read, latest_unix_ns, .. } = self;
+            let Self { interfaces, read, latest_unix_ns, .. } = self;
             let taken = self.blocks.next(|block| {
-                let Some(record) = record(&block, interfaces, before, nanoseconds)? else {
+                let Some(record) = interfaces.record(&block).map_err(Error::msg)? else {
                     return Ok(None);
                 };
-                packet(&record, interfaces, read, latest_unix_ns).map(Some)
+                packet(&record, interfaces.all(), read, latest_unix_ns).map(Some)
             });
             match taken {
                 Ok(Some(next)) => self.next = next,
@@ -224,73 +151,6 @@ impl<'i> Player<'i> {
     }
 }
 
-/// Looks at one block of the capture. Stores the interface that the block describes, or returns the
-/// packet that it contains.
-fn record<'b>(
-    block: &'b PcapBlockOwned<'_>,
-    interfaces: &mut Vec<Interface>,
-    before: &mut usize,
-    nanoseconds: &mut bool,
-) -> Result<Option<Record<'b>>> {
-    let (interface, time, data, original) = match block {
-        PcapBlockOwned::LegacyHeader(header) => {
-            *nanoseconds = header.is_nanosecond_precision();
-            let units = if *nanoseconds { SEC } else { SEC / 1_000 };
-            interfaces.push(Interface::new(header.network, header.snaplen, units.into()));
-            understood(interfaces, 0)?;
-            return Ok(None);
-        }
-        PcapBlockOwned::NG(Block::SectionHeader(_)) => {
-            *before = interfaces.len();
-            return Ok(None);
-        }
-        PcapBlockOwned::NG(Block::InterfaceDescription(block)) => {
-            if interfaces.len() == INTERFACES_MAX {
-                bail!("the capture has more than {INTERFACES_MAX} interfaces");
-            }
-            interfaces.push(Interface::described(block));
-            return Ok(None);
-        }
-        PcapBlockOwned::Legacy(block) => {
-            let units = if *nanoseconds { SEC } else { SEC / 1_000 };
-            let time = u64::from(block.ts_sec) * units + u64::from(block.ts_usec);
-            (0, Some(time), block.data, block.origlen)
-        }
-        PcapBlockOwned::NG(Block::EnhancedPacket(block)) => {
-            let time = u64::from(block.ts_high) << 32 | u64::from(block.ts_low);
-            (block.if_id as usize, Some(time), block.packet_data(), block.origlen)
-        }
-        PcapBlockOwned::NG(Block::SimplePacket(block)) => {
-            (0, None, block.packet_data(), block.origlen)
-        }
-        PcapBlockOwned::NG(_) => return Ok(None),
-    };
-    let number = before.saturating_add(interface);
-    let Some(of) = interfaces.get(number) else {
-        bail!("the capture is damaged: there is no description of interface {interface}");
-    };
-    // A simple packet block does not say how many bytes were captured, so padding may follow the
-    // packet's bytes.
-    let kept = match (time, of.snaplen) {
-        (None, 1..) => data.len().min(of.snaplen as usize),
-        _ => data.len(),
-    };
-    let unix_ns = time.map(|time| of.unix_ns(time)).transpose()?;
-    Ok(Some(Record { interface: number, unix_ns, data: &data[..kept], original }))
-}
-
-fn understood(interfaces: &[Interface], number: usize) -> Result<Link> {
-    let interface = &interfaces[number];
-    match interface.link {
-        Some(link) => Ok(link),
-        None => bail!(
-            "the capture's link type {} is not one of Ethernet, Linux cooked, raw IP and BSD \
-             loopback",
-            interface.link_type.0
-        ),
-    }
-}
-
 /// Makes the packet that goes through the qdiscs from a packet in the capture.
 fn packet(
     record: &Record<'_>,
@@ -298,7 +158,7 @@ fn packet(
     read: &mut Read,
     latest_unix_ns: &mut u64,
 ) -> Result<(Instant, Packet)> {
-    let link = understood(interfaces, record.interface)?;
+    let link = interfaces[record.interface].known_link().map_err(Error::msg)?;
     let data = record.data;
     let captured = u32::try_from(data.len()).unwrap_or(u32::MAX);
     let original = record.original.max(captured);
@@ -419,27 +279,5 @@ mod tests {
                 assert_eq!((packets, said), (0, expected), "{kind:#x}");
             }
         }
-    }
-
-    #[test]
-    fn times_of_every_unit() {
-        let at = |resolution: u8, offset, time: u64| {
-            let power = u32::from(resolution & 0x7f);
-            let units =
-                if resolution < 0x80 { 10_u128.checked_pow(power) } else { Some(1 << power) };
-            let interface = Interface { units, offset, ..Interface::new(Linktype(1), 0, 1) };
-            interface.unix_ns(time).ok()
-        };
-        assert_eq!(at(6, 0, 1_000_001), Some(1_000_001_000));
-        assert_eq!(at(9, 0, 7), Some(7));
-        assert_eq!(at(0, 0, 7), Some(7 * SEC));
-        assert_eq!(at(12, 0, 7_999), Some(7));
-        assert_eq!(at(0x80 | 10, 0, 1_536), Some(1_500_000_000));
-        assert_eq!(at(0x80 | 10, -1, 1_536), Some(500_000_000));
-        assert_eq!(at(9, 5, 7), Some(5 * SEC + 7));
-        assert_eq!(at(9, -1, 7), None);
-        assert_eq!(at(0, 0, u64::MAX), None);
-        assert_eq!(at(0, i64::MAX, u64::MAX), None);
-        assert_eq!(at(120, 0, 7), None);
     }
 }

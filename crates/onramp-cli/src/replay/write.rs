@@ -6,10 +6,10 @@ use anyhow::Result;
 use onramp_sim::Fate;
 
 use super::frame::{self, Head};
-use super::player::{Interface, Player};
+use super::player::Player;
 use super::{numbers, since_first};
 use crate::output::Stream;
-use crate::pcapng::{Block, PACKET};
+use onramp_dev::capture::{Block, Interface, PACKET};
 
 /// Writes the packets that leave the tree of qdiscs into a pcapng file.
 pub(super) struct Writer {

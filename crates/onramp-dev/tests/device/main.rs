@@ -2,6 +2,7 @@
 //! namespaces.
 
 mod allocation;
+mod capture;
 mod common;
 mod detour;
 mod error;

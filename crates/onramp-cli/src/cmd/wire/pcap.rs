@@ -14,7 +14,7 @@ use onramp_dev::MonotonicClock;
 use onramp_wire::Watch;
 
 use crate::output::Stream;
-use crate::pcapng::{Block, Direction, PACKET};
+use onramp_dev::capture::{Block, Direction, PACKET};
 
 /// Link type of Ethernet frames.
 const ETHERNET: u32 = 1;

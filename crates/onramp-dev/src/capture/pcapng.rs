@@ -8,7 +8,7 @@
 use std::io::{self, Write};
 
 /// The type of an Enhanced Packet Block.
-pub(crate) const PACKET: u32 = 6;
+pub const PACKET: u32 = 6;
 
 const SECTION: u32 = 0x0a0d_0d0a;
 const INTERFACE: u32 = 1;
@@ -27,18 +27,24 @@ const ORIGINAL: usize = 16;
 
 /// Whether a packet came to its interface or went out from there (`epb_flags`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Direction {
+pub enum Direction {
+    /// It came to the interface.
     Inbound = 1,
+    /// It went out from the interface.
     Outbound = 2,
 }
 
 /// A block that is being written. Its buffer is used again for the next.
 #[derive(Debug, Default)]
-pub(crate) struct Block(Vec<u8>);
+pub struct Block(Vec<u8>);
 
 impl Block {
     /// Writes the beginning of a file.
-    pub(crate) fn section(&mut self, out: &mut impl Write) -> io::Result<()> {
+    ///
+    /// # Errors
+    ///
+    /// The error of `out`.
+    pub fn section(&mut self, out: &mut impl Write) -> io::Result<()> {
         self.0.clear();
         for word in [MAGIC, 1, u32::MAX, u32::MAX] {
             self.word(word);
@@ -49,7 +55,11 @@ impl Block {
     }
 
     /// Writes the description of an interface whose times are in nanoseconds.
-    pub(crate) fn interface(
+    ///
+    /// # Errors
+    ///
+    /// The error of `out`.
+    pub fn interface(
         &mut self,
         link_type: u32,
         name: Option<&str>,
@@ -68,12 +78,7 @@ impl Block {
 
     /// Begins the block of a packet, which was seen at `unix_ns` and whose bytes `write` appends.
     /// [`end`](Self::end) ends it.
-    pub(crate) fn packet(
-        &mut self,
-        interface: usize,
-        unix_ns: u64,
-        write: impl FnOnce(&mut Vec<u8>),
-    ) {
+    pub fn packet(&mut self, interface: usize, unix_ns: u64, write: impl FnOnce(&mut Vec<u8>)) {
         self.0.clear();
         let [high, low] = [unix_ns >> 32, unix_ns & 0xffff_ffff];
         for word in [interface as u64, high, low, 0, 0] {
@@ -88,20 +93,28 @@ impl Block {
     }
 
     /// Says how long the packet was that was captured in part; at least the captured length counts.
-    pub(crate) fn original(&mut self, bytes: u32) {
+    ///
+    /// # Panics
+    ///
+    /// Panics if no [packet](Self::packet) was begun.
+    pub fn original(&mut self, bytes: u32) {
         let captured: [u8; 4] = self.0[CAPTURED..ORIGINAL].try_into().expect("four bytes");
         let bytes = bytes.max(u32::from_le_bytes(captured));
         self.0[ORIGINAL..HEAD].copy_from_slice(&bytes.to_le_bytes());
     }
 
     /// Says in which direction the packet went.
-    pub(crate) fn direction(&mut self, direction: Direction) {
+    pub fn direction(&mut self, direction: Direction) {
         self.option(FLAGS, &(direction as u32).to_le_bytes());
         self.option(0, &[]);
     }
 
     /// Writes the block.
-    pub(crate) fn end(&mut self, kind: u32, out: &mut impl Write) -> io::Result<()> {
+    ///
+    /// # Errors
+    ///
+    /// The error of `out`.
+    pub fn end(&mut self, kind: u32, out: &mut impl Write) -> io::Result<()> {
         let length = u32::try_from(self.0.len() + 12).unwrap_or(u32::MAX).to_le_bytes();
         out.write_all(&kind.to_le_bytes())?;
         out.write_all(&length)?;

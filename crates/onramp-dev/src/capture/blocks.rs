@@ -1,0 +1,334 @@
+//! Reads captures in the formats pcap and pcapng as a stream of blocks.
+
+use std::fmt;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use pcap_parser::traits::PcapReaderIterator;
+use pcap_parser::{PcapBlockOwned, PcapError, create_reader};
+
+/// Size in bytes of the buffer that blocks are read into: several times the largest packet that
+/// capture tools write (256 KiB). In unit tests and fuzzing the buffer is small, so that it has to
+/// grow.
+const BUFFER: usize = if cfg!(any(test, fuzzing)) { 64 } else { 1 << 20 };
+/// Largest allowed size of a block in bytes. If a block says that it is longer, the file is
+/// damaged.
+const BLOCK_MAX: usize = if cfg!(any(test, fuzzing)) { 16 << 10 } else { 16 << 20 };
+/// Smallest size of a pcapng block in bytes: the type, the length, and the length again.
+const BLOCK_MIN: u32 = 12;
+
+/// The first bytes by which a capture is known. For pcap, in both byte orders: with times in
+/// microseconds, with times in nanoseconds, and the variant with longer packet headers that patched
+/// versions of libpcap wrote. Last, those of pcapng.
+const MAGICS: [[u8; 4]; 7] = [
+    [0xd4, 0xc3, 0xb2, 0xa1],
+    [0xa1, 0xb2, 0xc3, 0xd4],
+    [0x4d, 0x3c, 0xb2, 0xa1],
+    [0xa1, 0xb2, 0x3c, 0x4d],
+    [0x34, 0xcd, 0xb2, 0xa1],
+    [0xa1, 0xb2, 0xcd, 0x34],
+    PCAPNG,
+];
+const PCAPNG: [u8; 4] = [0x0a, 0x0d, 0x0d, 0x0a];
+/// The first bytes by which compressed files are known, each with the program that decompresses
+/// such files.
+const COMPRESSED: [(&[u8], &str); 4] = [
+    (&[0x1f, 0x8b], "zcat"),
+    (&[0x28, 0xb5, 0x2f, 0xfd], "zstdcat"),
+    (&[0xfd, b'7', b'z', b'X', b'Z'], "xzcat"),
+    (b"BZh", "bzcat"),
+];
+
+/// Reads the beginning of `input`, and returns the bytes read and whether they are the beginning of
+/// a capture. Stops reading at the first byte that no capture can have there. So, if a user types
+/// lines of text, each line can be handled at once: the function does not wait for more input.
+///
+/// # Errors
+///
+/// The error with which reading failed.
+pub fn begins(input: &mut impl Read) -> io::Result<(Vec<u8>, bool)> {
+    let mut head = Vec::with_capacity(PCAPNG.len());
+    while head.len() < PCAPNG.len() && MAGICS.iter().any(|magic| magic.starts_with(&head)) {
+        let mut next = [0];
+        match input.read(&mut next) {
+            Ok(0) => break,
+            Ok(_) => head.push(next[0]),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    let capture = MAGICS.iter().any(|magic| head == *magic);
+    Ok((head, capture))
+}
+
+/// Advice for the user, as parts of the error messages about a file that is not a capture.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Advice {
+    /// The end of the message about a compressed file, after the name of the program that
+    /// decompresses it.
+    pub compressed: &'static str,
+    /// The end of the message about a file that is neither a capture nor compressed.
+    pub other: &'static str,
+}
+
+/// Error: the next block of a capture could not be taken.
+#[derive(Debug)]
+pub enum Broken<E> {
+    /// The caller refused the block, for this reason. [`Blocks::place`] says where it stands.
+    Refused(E),
+    /// The input cannot be read or is damaged; the text says at which byte. The kind is
+    /// `UnexpectedEof` if the input ends within a block, and `InvalidData` for other damage.
+    Input(io::Error),
+}
+
+/// The blocks of a capture, read one after another.
+pub struct Blocks<'i> {
+    reader: Box<dyn PcapReaderIterator + Send + 'i>,
+    pcapng: bool,
+    capacity: usize,
+    name: String,
+    /// The error with which reading the input failed. It is kept here because the parser does not
+    /// pass it on.
+    failed: Failed,
+}
+
+type Failed = Arc<Mutex<Option<io::Error>>>;
+
+impl fmt::Debug for Blocks<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Blocks").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl Blocks<'static> {
+    /// Opens the capture in the file at `path`.
+    ///
+    /// # Errors
+    ///
+    /// As [`new`](Self::new), and if the file cannot be opened. The text says what to do.
+    pub fn open(path: &Path, advice: Advice) -> io::Result<Self> {
+        let name = path.display();
+        let file = File::open(path).map_err(|error| {
+            let advice = match error.kind() {
+                io::ErrorKind::NotFound => "check the path",
+                io::ErrorKind::PermissionDenied => "ask its owner for permission to read it",
+                _ => "name a pcap or pcapng file",
+            };
+            io::Error::new(error.kind(), format!("cannot read {name}: {error}; {advice}"))
+        })?;
+        // A capture that is being read loses its contents to no `CaptureFile`. If the file system
+        // has no locks, or the capture is being written, it can be read all the same.
+        let _ = file.try_lock_shared();
+        Self::new(file, &name.to_string(), advice)
+    }
+}
+
+impl<'i> Blocks<'i> {
+    /// Opens the capture in `input`. Error messages call the input `name`.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the input cannot be read, or does not begin like a capture.
+    pub fn new(mut input: impl Read + Send + 'i, name: &str, advice: Advice) -> io::Result<Self> {
+        let mut head = Vec::new();
+        let read = input.by_ref().take(8).read_to_end(&mut head);
+        read.map_err(|error| cannot_read(name, &error))?;
+        let capture = MAGICS.iter().any(|magic| head.starts_with(magic));
+        let pcapng = head.starts_with(&PCAPNG);
+        let compressed = COMPRESSED.iter().find(|(magic, _)| head.starts_with(magic));
+        let failed = Failed::default();
+        let source =
+            Source { input: io::Cursor::new(head).chain(input), failed: Arc::clone(&failed) };
+        let why = match create_reader(BUFFER, source) {
+            Ok(reader) => {
+                let name = name.to_owned();
+                return Ok(Self { reader, pcapng, capacity: BUFFER, name, failed });
+            }
+            Err(PcapError::Eof) => format!("{name} is empty: expected a pcap or pcapng capture"),
+            Err(PcapError::Incomplete(_)) if capture => {
+                format!("{name}: at byte 0: the header is cut off")
+            }
+            Err(_) => match compressed {
+                Some((_, tool)) => format!(
+                    "{name} is compressed: pipe the output of `{tool} {name}` to standard input, \
+                     and {}",
+                    advice.compressed
+                ),
+                None => {
+                    format!("{name} is neither a pcap nor a pcapng capture{}", advice.other)
+                }
+            },
+        };
+        let damaged = || io::Error::new(io::ErrorKind::InvalidData, why);
+        Err(taken(&failed).map_or_else(damaged, |failed| cannot_read(name, &failed)))
+    }
+
+    /// Returns the number of bytes read before the next block.
+    #[must_use]
+    pub fn consumed(&self) -> u64 {
+        self.reader.consumed() as u64
+    }
+
+    /// Returns where the next block stands, for messages: the name of the input and the byte.
+    #[must_use]
+    pub fn place(&self) -> String {
+        format!("{}: at byte {}", self.name, self.consumed())
+    }
+
+    /// Calls `take` with the next block and returns the value that `take` returned; `None` if there
+    /// are no more blocks.
+    ///
+    /// # Errors
+    ///
+    /// [`Broken`] if the input is, or if `take` refuses the block.
+    pub fn next<T, E>(
+        &mut self,
+        take: impl FnOnce(PcapBlockOwned<'_>) -> Result<T, E>,
+    ) -> Result<Option<T>, Broken<E>> {
+        let taken_block = self.advance(take);
+        taken_block.map_err(|error| match (taken(&self.failed), error) {
+            (Some(failed), _) => Broken::Input(cannot_read(&self.name, &failed)),
+            (None, Stop::Refused(error)) => Broken::Refused(error),
+            (None, Stop::Damaged(kind, why)) => {
+                Broken::Input(io::Error::new(kind, format!("{}: {why}", self.place())))
+            }
+        })
+    }
+
+    fn advance<T, E>(
+        &mut self,
+        take: impl FnOnce(PcapBlockOwned<'_>) -> Result<T, E>,
+    ) -> Result<Option<T>, Stop<E>> {
+        let damaged = |why: String| Err(Stop::Damaged(io::ErrorKind::InvalidData, why));
+        let reader = &mut self.reader;
+        loop {
+            if let Some(length) = too_short(reader.data()).filter(|_| self.pcapng) {
+                return damaged(format!(
+                    "the capture is damaged: a block has a length of {length} bytes"
+                ));
+            }
+            let problem = match reader.next() {
+                Ok((length, block)) => {
+                    let done = take(block).map_err(Stop::Refused)?;
+                    reader.consume(length);
+                    return Ok(Some(done));
+                }
+                Err(PcapError::Eof) => return Ok(None),
+                Err(PcapError::Incomplete(_)) => Problem::More,
+                Err(PcapError::BufferTooSmall) => Problem::Larger,
+                Err(PcapError::UnexpectedEof) => Problem::CutOff,
+                Err(_) => Problem::Damaged,
+            };
+            match problem {
+                Problem::CutOff if reader.data().is_empty() => return Ok(None),
+                Problem::CutOff => {
+                    let why = "the capture is cut off".to_owned();
+                    return Err(Stop::Damaged(io::ErrorKind::UnexpectedEof, why));
+                }
+                Problem::Damaged => return damaged("the capture is damaged".to_owned()),
+                Problem::Larger if self.capacity >= BLOCK_MAX => {
+                    return damaged(format!(
+                        "the capture is damaged: a block has more than {BLOCK_MAX} bytes"
+                    ));
+                }
+                Problem::Larger => {
+                    self.capacity *= 2;
+                    reader.grow(self.capacity);
+                }
+                Problem::More => {}
+            }
+            let before = reader.data().len();
+            if reader.refill().is_err() {
+                return damaged("the capture cannot be read".to_owned());
+            }
+            let stuck = reader.data().len() == before && !reader.reader_exhausted();
+            if stuck && matches!(problem, Problem::More) {
+                return damaged("the capture is damaged".to_owned());
+            }
+        }
+    }
+}
+
+/// Why no block was taken.
+enum Stop<E> {
+    Refused(E),
+    Damaged(io::ErrorKind, String),
+}
+
+enum Problem {
+    More,
+    Larger,
+    CutOff,
+    Damaged,
+}
+
+/// Returns the length of a pcapng block if that length is less than `BLOCK_MIN`. The caller must
+/// not pass such a block to the parser, which would subtract below zero. The function does not know
+/// the byte order of the file, so it takes the smaller of both readings. If this one is wrong, the
+/// right one is at least `BLOCK_MAX`, so the block is damaged anyway.
+fn too_short(block: &[u8]) -> Option<u32> {
+    let length: [u8; 4] = block.get(4..8)?.try_into().ok()?;
+    let length = u32::from_le_bytes(length).min(u32::from_be_bytes(length));
+    (length < BLOCK_MIN).then_some(length)
+}
+
+fn cannot_read(name: &str, error: &io::Error) -> io::Error {
+    let why = format!("cannot read {name}: {error}; name a pcap or pcapng file");
+    io::Error::new(error.kind(), why)
+}
+
+fn taken(failed: &Failed) -> Option<io::Error> {
+    failed.lock().unwrap_or_else(PoisonError::into_inner).take()
+}
+
+/// An input that always fills the whole buffer that it is given, unless the input ends, and that
+/// keeps the error with which a read failed.
+struct Source<R> {
+    input: R,
+    failed: Failed,
+}
+
+impl<R: Read> Read for Source<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let mut filled = 0;
+        while filled < buffer.len() {
+            match self.input.read(&mut buffer[filled..]) {
+                Ok(0) => break,
+                Ok(count) => filled += count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => {
+                    let kind = error.kind();
+                    *self.failed.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+                    return Err(kind.into());
+                }
+            }
+        }
+        Ok(filled)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn captures_begin_like_no_text() {
+        for magic in MAGICS {
+            let mut input = &[&magic[..], b"the rest"].concat()[..];
+            assert_eq!(begins(&mut input).expect("bytes"), (magic.to_vec(), true));
+            assert_eq!(input, b"the rest");
+            assert!(!begins(&mut &magic[..3]).expect("bytes").1, "cut off");
+        }
+        // `begins` must read no byte more than it needs to see that the input is no capture,
+        // because a read of a further byte could wait for the user's next line. `taken`: the bytes
+        // read.
+        for (text, taken) in [(&b"text"[..], 1), (b"", 0), (b"\n", 1), (b"\ntext", 2)] {
+            let mut input = text;
+            let (head, capture) = begins(&mut input).expect("bytes");
+            assert!(!capture && head.len() == taken, "{text:?}: {head:?}");
+            assert_eq!([&head, input].concat(), text);
+        }
+    }
+}
