@@ -1,5 +1,6 @@
 //! The types of devices: `ip link add … type TYPE`.
 
+mod capture;
 mod feeder;
 mod frames;
 mod link_end;
@@ -10,6 +11,7 @@ mod worker;
 
 use std::fmt;
 use std::net::SocketAddr;
+use std::path::Path;
 
 use onramp_core::Device;
 use onramp_dev::Null;
@@ -87,6 +89,8 @@ pub(crate) enum Operand {
     Address,
     /// The name of a network interface of the kernel.
     Interface,
+    /// The absolute path of a file.
+    File,
     /// The name of the other end of the pair, and other properties that `ip link add` accepts:
     /// `name v1 mtu 1400`.
     Peer,
@@ -100,6 +104,7 @@ impl Operand {
         match self {
             Self::Address => "ADDRESS:PORT",
             Self::Interface => "INTERFACE",
+            Self::File => "FILE",
             Self::Peer => "<options>",
             Self::Number { name, .. } => name,
         }
@@ -111,6 +116,7 @@ impl Operand {
 pub(crate) enum Value {
     Address(SocketAddr),
     Interface(String),
+    File(String),
     Number(u32),
 }
 
@@ -118,7 +124,7 @@ impl fmt::Display for Value {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Address(address) => address.fmt(f),
-            Self::Interface(name) => name.fmt(f),
+            Self::Interface(name) | Self::File(name) => name.fmt(f),
             Self::Number(number) => number.fmt(f),
         }
     }
@@ -138,7 +144,7 @@ impl Given {
     pub(crate) fn address(&self, key: &str) -> Option<SocketAddr> {
         match self.get(key)? {
             Value::Address(address) => Some(*address),
-            Value::Interface(_) | Value::Number(_) => None,
+            Value::Interface(_) | Value::File(_) | Value::Number(_) => None,
         }
     }
 
@@ -147,7 +153,15 @@ impl Given {
     pub(crate) fn interface(&self, key: &str) -> Option<&str> {
         match self.get(key)? {
             Value::Interface(name) => Some(name),
-            Value::Address(_) | Value::Number(_) => None,
+            Value::Address(_) | Value::File(_) | Value::Number(_) => None,
+        }
+    }
+
+    /// Returns the file that was given for the option `key`, or `None` if there is none.
+    pub(crate) fn file(&self, key: &str) -> Option<&Path> {
+        match self.get(key)? {
+            Value::File(path) => Some(Path::new(path)),
+            Value::Address(_) | Value::Interface(_) | Value::Number(_) => None,
         }
     }
 
@@ -162,7 +176,7 @@ impl Given {
     pub(crate) fn number(&self, key: &str) -> Option<u32> {
         match self.get(key)? {
             Value::Number(number) => Some(*number),
-            Value::Address(_) | Value::Interface(_) => None,
+            Value::Address(_) | Value::Interface(_) | Value::File(_) => None,
         }
     }
 

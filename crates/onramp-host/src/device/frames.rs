@@ -193,7 +193,7 @@ fn finish(
 }
 
 /// Returns a seed for the hash that tells flows apart.
-fn seed() -> u64 {
+pub(super) fn seed() -> u64 {
     use std::hash::{BuildHasher as _, RandomState};
     RandomState::new().hash_one(0)
 }

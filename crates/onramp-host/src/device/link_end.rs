@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use onramp::{HeldIngress, Link, LinkIngress};
 use onramp_core::{Device, DeviceInfo, DeviceWaker, Instant, Transmitted};
+use onramp_dev::capture::{CaptureStart, CaptureStats, PlayStats};
 use onramp_dev::{Loopback, Network, Receiver, Switch};
 use onramp_queue::{Counter, DropReason, PacketList};
 
@@ -23,12 +24,22 @@ pub(crate) struct LinkEnd {
     gone: AtomicBool,
     /// Leads packets to this device only while it is up.
     switch: Option<Switch>,
+    /// The capture files of the device, if it has some.
+    files: Option<Files>,
     /// Counters of received packets: one entry for each thread or queue that brings packets to this
     /// device.
     sources: Mutex<Vec<Arc<Source>>>,
     /// The place from which a receiver takes packets that arrive. `None`: nothing arrives at this
     /// device.
     inbox: Option<Network>,
+}
+
+/// The capture files of a device.
+#[derive(Debug)]
+pub(crate) struct Files {
+    pub(crate) written: Arc<CaptureStats>,
+    /// The file that is played, and its start: the time at which the device is first up.
+    pub(crate) read: Option<(CaptureStart, Arc<PlayStats>)>,
 }
 
 /// What one queue or one thread has that brings packets to a device: the filters at the device's
@@ -73,6 +84,21 @@ impl LinkEnd {
         Self { switch: Some(switch), ..Self::default() }
     }
 
+    /// Makes the shared part of a device with capture files.
+    pub(crate) fn with_files(files: Files) -> Self {
+        Self { files: Some(files), ..Self::default() }
+    }
+
+    /// Returns what a user wants to know about the device's files, each with its key: how the file
+    /// that is played has ended, and the last error of writing.
+    pub(crate) fn notes(&self) -> Vec<(&'static str, String)> {
+        let Some(files) = &self.files else { return Vec::new() };
+        let ended = files.read.as_ref().and_then(|(_, stats)| stats.ended());
+        let ended = ended.map(|how| ("read_ended", how));
+        let failed = files.written.last_error().map(|why| ("write_error", why));
+        ended.into_iter().chain(failed).collect()
+    }
+
     /// Makes the shared part of a device at which packets arrive and wait until a receiver takes
     /// them.
     pub(crate) fn with_inbox() -> Self {
@@ -90,6 +116,11 @@ impl LinkEnd {
         }
         // A device that goes down gets no packets before it begins to drop them.
         self.up.store(up, Ordering::Relaxed); // Relaxed: `up` orders no other memory access.
+        // A file begins after the device has begun to take packets.
+        let start = self.files.as_ref().and_then(|files| files.read.as_ref());
+        if up && start.is_some_and(|(start, _)| start.start().is_err()) {
+            self.set_gone();
+        }
     }
 
     /// Notes that the kernel's interface from which packets came is gone.

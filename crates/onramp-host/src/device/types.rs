@@ -7,6 +7,7 @@ use std::time::Duration;
 use onramp_core::{Device, DeviceInfo};
 use onramp_dev::{Null, Udp};
 
+use super::capture::pcap;
 use super::frames::{detour, packet, tap, xdp};
 use super::link_end::{Switched, Wire};
 use super::relay::{Fan, Limits, Listener};
@@ -220,6 +221,39 @@ pub(crate) const TYPES: &[Type] = &[
         make: detour,
         ..FRAMES
     },
+    Type {
+        name: "pcap",
+        help: "a capture file (pcap, pcapng) of the packets that leave through the device",
+        options: &[
+            Opt {
+                key: "file",
+                what: Operand::File,
+                needed: false,
+                help: "the new file; .pcap and .cap make it pcap, any other name pcapng",
+            },
+            Opt {
+                key: "replace",
+                what: Operand::File,
+                needed: false,
+                help: "as file, but the file may exist, and loses its contents",
+            },
+            Opt {
+                key: "read",
+                what: Operand::File,
+                needed: false,
+                help: "a capture whose packets the device sends, at the times of the capture",
+            },
+            Opt {
+                key: "fast",
+                what: Operand::File,
+                needed: false,
+                help: "as read, but each packet as soon as the device has room for it",
+            },
+        ],
+        carrier: true,
+        make: pcap,
+        ..FRAMES
+    },
 ];
 
 fn boxed(devices: impl Iterator<Item = impl Device + 'static>) -> Vec<Box<dyn Device>> {
@@ -352,8 +386,9 @@ mod tests {
     #[test]
     fn queues_are_as_they_are_asked_for() {
         let local = ("local", Value::Address(SocketAddr::from(([127, 0, 0, 1], 0))));
-        // The others need interfaces of the kernel.
-        let is_free = |kind: &&Type| kind.options.iter().all(|it| it.what != Operand::Interface);
+        // The others need interfaces of the kernel, or files.
+        let has = |what| matches!(what, Operand::Interface | Operand::File);
+        let is_free = |kind: &&Type| !kind.options.iter().any(|it| has(it.what));
         for kind in TYPES.iter().filter(is_free) {
             let given = Given(if kind.name == "udp" { vec![local.clone()] } else { Vec::new() });
             let (queues, mtu, pair) = ([2, 3], [1_000, 2_000], kind.always_pair);

@@ -82,6 +82,9 @@ fn options<'a>(
     Ok((given, peer))
 }
 
+/// Characters at which a line of commands is split, or that mean something in it.
+const SPLITS: [char; 8] = [' ', '\t', '\n', '\r', '"', '\'', '#', '\\'];
+
 /// Reads the operand of an option. If it is wrong, returns an error that says what is expected.
 fn value(what: Operand, word: &str) -> Result<Value, String> {
     match what {
@@ -95,6 +98,15 @@ fn value(what: Operand, word: &str) -> Result<Value, String> {
         }
         Operand::Interface => {
             Err(format!("expected a name of at most {NAME_MAX} bytes, without %"))
+        }
+        // Saved commands, and those of a configuration, are split at spaces.
+        Operand::File if word.starts_with('/') && !word.contains(SPLITS) => {
+            Ok(Value::File(word.to_owned()))
+        }
+        Operand::File => {
+            Err("expected an absolute path without spaces, quotes, # and \\, because \
+                              the daemon has a directory of its own"
+                .to_owned())
         }
         Operand::Address | Operand::Peer => {
             let alone = || word.parse::<IpAddr>().map(|address| SocketAddr::new(address, 0));

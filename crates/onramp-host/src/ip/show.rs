@@ -241,11 +241,14 @@ fn details(device: &Netdev, out: &mut Out) {
         for (key, value) in &device.given.0 {
             let text = format_args!("{key} {value} ");
             match value {
-                Value::Address(_) | Value::Interface(_) => {
+                Value::Address(_) | Value::Interface(_) | Value::File(_) => {
                     out.string(key, &value.to_string(), text);
                 }
                 Value::Number(number) => out.uint(key, u64::from(*number), text),
             }
+        }
+        for (key, said) in device.end.notes() {
+            out.string(key, &said, format_args!("{key} \"{said}\" "));
         }
         out.close();
     }

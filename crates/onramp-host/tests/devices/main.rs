@@ -7,6 +7,7 @@ mod events;
 mod front;
 mod ip;
 mod kernel;
+mod pcap;
 mod reference;
 mod relay;
 mod roots;

@@ -28,7 +28,8 @@ fn types_of_devices_are_those_of_ip() {
     let help = exec(&mut host, "ip link help").err;
     let types = device_types();
     let names: Vec<_> = types.iter().map(|kind| kind.name).collect();
-    assert_eq!(names, ["dummy", "loopback", "veth", "udp", "packet", "xdp", "tap", "detour"]);
+    let expected = ["dummy", "loopback", "veth", "udp", "packet", "xdp", "tap", "detour", "pcap"];
+    assert_eq!(names, expected);
     for kind in &types {
         assert!(help.contains(&format!("\n  {:12} {}\n", kind.name, kind.help)), "{help}");
         for option in &kind.options {
@@ -39,9 +40,9 @@ fn types_of_devices_are_those_of_ip() {
     // means that there is no bound.
     let mtus: Vec<_> = types.iter().map(|kind| kind.mtu).collect();
     let ether = [68, 1_500, 65_535];
-    assert_eq!(mtus, [[0, 1_500, 0], [0, 65_536, 0], ether, ether, ether, ether, ether, ether]);
+    assert_eq!(mtus, [[0, 1_500, 0], [0, 65_536, 0], ether, ether, ether, ether, ether, ether, ether]);
     let no_queue: Vec<_> = types.iter().map(|kind| kind.no_queue).collect();
-    assert_eq!(no_queue, [true, true, true, false, false, false, false, false]);
+    assert_eq!(no_queue, [true, true, true, false, false, false, false, false, false]);
     let options: Vec<_> = types
         .iter()
         .flat_map(|kind| kind.options.iter().map(|option| (kind.name, option)))
@@ -68,11 +69,17 @@ fn types_of_devices_are_those_of_ip() {
             ("tap", "peer", "[name] NAME ..", false),
             ("detour", "interface", "INTERFACE", true),
             ("detour", "peer", "[name] NAME ..", false),
+            ("pcap", "file", "FILE", false),
+            ("pcap", "replace", "FILE", false),
+            ("pcap", "read", "FILE", false),
+            ("pcap", "fast", "FILE", false),
         ]
     );
     // A device of each type can be made with the options that the type requires, and has the
-    // default values that the table shows. (Those of the kernel's interfaces need such interfaces.)
-    for kind in types.iter().filter(|it| it.options.iter().all(|it| it.operand != "INTERFACE")) {
+    // default values that the table shows. (Those of the kernel's interfaces need such interfaces,
+    // and those of files a folder.)
+    let has = |operand: &str| ["INTERFACE", "FILE"].contains(&operand);
+    for kind in types.iter().filter(|it| !it.options.iter().any(|it| has(it.operand))) {
         let needed: String = kind
             .options
             .iter()
