@@ -149,7 +149,7 @@ fn options_are_those_of_the_kind() {
     assert_among("tc filter add dev d0 parent 1: matchall action ", "police skbedit drop", "");
     assert_among("tc filter add dev d0 parent 1: matchall action police ", "rate mtu", "");
     assert_among("tc filter add dev d0 parent 1: protocol ", "ip ipv6", "");
-    assert_next("ip link add u0 type ", "detour dummy loopback packet tap udp veth xdp");
+    assert_next("ip link add u0 type ", "detour dummy loopback packet pcap tap udp veth xdp");
     assert_next("ip link add u0 type udp ", "clients idle listen local peer remote");
     assert_next("ip link add u0 type udp local ", "");
     assert_among("ip link add v2 type veth peer ", "name mtu up", "type");

@@ -9,10 +9,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use pcap_parser::traits::PcapReaderIterator;
 use pcap_parser::{PcapBlockOwned, PcapError, create_reader};
 
-/// Size in bytes of the buffer that blocks are read into: several times the largest packet that
-/// capture tools write (256 KiB). In unit tests and fuzzing the buffer is small, so that it has to
-/// grow.
-const BUFFER: usize = if cfg!(any(test, fuzzing)) { 64 } else { 1 << 20 };
+/// Size in bytes of the buffer that blocks are read into. It grows for a block that is larger. In
+/// unit tests and fuzzing the buffer is small, so that it has to grow.
+const BUFFER: usize = if cfg!(any(test, fuzzing)) { 64 } else { 64 << 10 };
 /// Largest allowed size of a block in bytes. If a block says that it is longer, the file is
 /// damaged.
 const BLOCK_MAX: usize = if cfg!(any(test, fuzzing)) { 16 << 10 } else { 16 << 20 };

@@ -42,7 +42,7 @@ pub struct PlayOptions {
 /// The file may end within a packet, as that of a tool that was killed: that is an end as well.
 ///
 /// The descriptor is readable when the next packet is due. The receiver reads the file in pieces of
-/// 1 MiB, in [`Receive::receive`], which blocks while the disk is slow.
+/// 64 KiB, in [`Receive::receive`], which blocks while the disk is slow.
 #[derive(Debug)]
 pub struct CaptureReceiver {
     blocks: Blocks<'static>,
