@@ -270,7 +270,7 @@ impl CaptureFile {
         let layer = packet.layer();
         let Some(interface) = self.interface(layer) else {
             return Err(format!(
-                "a pcap file has packets of one kind, here of {:?}, and the packet is of {layer:?}: \
+                "a pcap file has packets of one layer, here {:?}, and the packet is of {layer:?}: \
                  write a pcapng file",
                 self.layers[0]
             ));

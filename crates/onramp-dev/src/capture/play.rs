@@ -100,8 +100,8 @@ impl CaptureStart {
     }
 
     fn at(&self) -> Option<u64> {
+        // Relaxed: as in `start_at`.
         match self.0.at.load(Ordering::Relaxed) {
-            // Relaxed: as in `start_at`.
             0 => None,
             at => Some(at),
         }

@@ -5,7 +5,7 @@ use std::io::{Read as _, Seek as _};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use onramp_core::{Device, Instant};
+use onramp_core::Instant;
 use onramp_dev::Receive;
 use onramp_dev::capture::{
     Advice, Blocks, CaptureFile, CaptureFormat, CaptureOptions, CaptureReceiver, Interfaces,
@@ -92,7 +92,9 @@ proptest! {
     /// Random frames in random bursts come back with their bytes and times, in both formats.
     #[test]
     fn frames_come_back(
-        frames in prop::collection::vec((prop::collection::vec(any::<u8>(), 0..300), 1..5_u64), 1..40),
+        frames in prop::collection::vec(
+            (prop::collection::vec(any::<u8>(), 0..300), 1..5_u64), 1..40,
+        ),
         pcap in any::<bool>(),
     ) {
         let folder = Folder::new("random");
@@ -131,8 +133,8 @@ proptest! {
     /// byte, and what was read before is what was written.
     #[test]
     fn no_bytes_break_the_reader(
-        pcap in any::<bool>(), changes in prop::collection::vec((any::<usize>(), any::<u8>()), 1..4),
-        cut in any::<usize>(),
+        pcap in any::<bool>(), cut in any::<usize>(),
+        changes in prop::collection::vec((any::<usize>(), any::<u8>()), 1..4),
     ) {
         let folder = Folder::new("broken");
         let path = folder.file(if pcap { "a.pcap" } else { "a.pcapng" });

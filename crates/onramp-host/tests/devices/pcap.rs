@@ -2,14 +2,15 @@
 
 use std::fs;
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
 
+use onramp_core::Clock as _;
+use onramp_dev::MonotonicClock;
 use onramp_dev::capture::{Advice, Block, Blocks, Interfaces, PACKET};
 
 use super::*;
 
-/// Time limit for each wait in the tests. No expected event takes so long.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// Time limit for each wait in the tests, nanoseconds. No expected event takes so long.
+const PATIENCE_NS: u64 = 30_000_000_000;
 
 /// A folder that is removed with all its files.
 struct Folder(PathBuf);
@@ -66,19 +67,24 @@ fn rows(path: &str) -> Vec<(u64, u64)> {
     rows
 }
 
-/// Waits until `ip -d link` says that the capture has been read and all packets have left.
-fn played(host: &mut Host, device: &str) -> String {
-    let began = Instant::now();
+/// Waits until `done` returns a value, and returns it.
+fn wait<T>(what: &str, mut done: impl FnMut() -> Option<T>) -> T {
+    let end = MonotonicClock.now().after(PATIENCE_NS);
     loop {
-        let shown = out(host, &format!("ip -d link show {device}"));
-        if shown.contains("read_ended") {
-            // The feeder submits the last packets after it has seen the end.
-            std::thread::yield_now();
-            return shown;
+        if let Some(value) = done() {
+            return value;
         }
-        assert!(began.elapsed() < PATIENCE, "{shown}");
+        assert!(MonotonicClock.now() < end, "{what} does not come");
         std::thread::yield_now();
     }
+}
+
+/// Waits until `ip -d link` says that the capture has been read. Returns its output.
+fn played(host: &mut Host, device: &str) -> String {
+    wait("the end of the capture", || {
+        let shown = out(host, &format!("ip -d link show {device}"));
+        shown.contains("read_ended").then_some(shown)
+    })
 }
 
 /// Returns the packets and bytes received, and those sent, of `ip -s link`.
@@ -104,11 +110,9 @@ fn a_capture_passes_the_qdisc_into_another() {
         assert_eq!(carried(&mut host, "cap0"), [0; 4]);
         exec(&mut host, "ip link set cap0 up");
         played(&mut host, "cap0");
-        let began = Instant::now();
-        while carried(&mut host, "cap0") != [200, 200_000, 200, 200_000] {
-            assert!(began.elapsed() < PATIENCE, "{:?}", carried(&mut host, "cap0"));
-            std::thread::yield_now();
-        }
+        wait("the last packet", || {
+            (carried(&mut host, "cap0") == [200, 200_000, 200, 200_000]).then_some(())
+        });
         let shown = out(&mut host, "tc -s qdisc show dev cap0");
         assert!(shown.contains("Sent 200000 bytes 200 pkt (dropped 0"), "{shown}");
         exec(&mut host, "ip link del cap0");
@@ -190,15 +194,10 @@ fn damage_takes_the_carrier_and_is_told() {
                        description of interface 9\""
     );
     assert!(shown.contains(&why), "{shown}");
-    let began = Instant::now();
-    while !out(&mut first, "ip link show c0").contains("NO-CARRIER") {
-        assert!(began.elapsed() < PATIENCE, "it has no carrier");
-        std::thread::yield_now();
-    }
-    while carried(&mut first, "c0")[2] != 1 {
-        assert!(began.elapsed() < PATIENCE, "{:?}", carried(&mut first, "c0"));
-        std::thread::yield_now();
-    }
+    wait("the loss of the carrier", || {
+        out(&mut first, "ip link show c0").contains("NO-CARRIER").then_some(())
+    });
+    wait("the first packet", || (carried(&mut first, "c0")[2] == 1).then_some(()));
     drop(first);
     assert_eq!(rows(&output).len(), 1, "what came before the damage has left");
     // A file that is cut off ends, and the device stays.
