@@ -87,6 +87,10 @@ impl Door {
         if targets.is_empty() {
             return Err(failed(What::Resolve, io::Error::other("the name has no address")));
         }
+        let own = || failed(What::Listen, io::Error::other("the target is the address itself"));
+        if targets.iter().any(|target| is_same(entry.listen, *target)) {
+            return Err(own());
+        }
         let (tcp, udp) = sockets(entry).map_err(|error| failed(What::Listen, error))?;
         let address = match (&tcp, &udp) {
             (Some(tcp), _) => tcp.local_addr(),
@@ -94,9 +98,9 @@ impl Door {
             (None, None) => Err(io::Error::other("it is for neither TCP nor UDP")),
         };
         let address = address.map_err(|error| failed(What::Listen, error))?;
+        // The kernel may have chosen the port of the target, at which nobody listens.
         if targets.iter().any(|target| is_same(address, *target)) {
-            let source = io::Error::other("the target is the address itself");
-            return Err(failed(What::Listen, source));
+            return Err(own());
         }
         Ok(Self { address, targets, tcp, udp })
     }

@@ -39,7 +39,7 @@ struct World {
     lanes: [Lane; 2],
     streams: Vec<Stream>,
     apps: Vec<[App; 2]>,
-    /// Decides by the segment, its direction and its number whether it is lost in front of the line.
+    /// Decides by a segment, its direction and its number whether it is lost in front of the line.
     loses: Box<Loses>,
     segments: u64,
     /// The most bytes of a direction that were held.
