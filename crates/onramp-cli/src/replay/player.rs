@@ -198,7 +198,6 @@ mod tests {
     use etherparse::PacketBuilder;
 
     use super::super::any::played;
-    use super::*;
 
     fn frame() -> Vec<u8> {
         let builder = PacketBuilder::ethernet2([2; 6], [4; 6]).ipv6([1; 16], [2; 16], 64);

@@ -40,7 +40,10 @@ fn types_of_devices_are_those_of_ip() {
     // means that there is no bound.
     let mtus: Vec<_> = types.iter().map(|kind| kind.mtu).collect();
     let ether = [68, 1_500, 65_535];
-    assert_eq!(mtus, [[0, 1_500, 0], [0, 65_536, 0], ether, ether, ether, ether, ether, ether, ether]);
+    assert_eq!(
+        mtus,
+        [[0, 1_500, 0], [0, 65_536, 0], ether, ether, ether, ether, ether, ether, ether]
+    );
     let no_queue: Vec<_> = types.iter().map(|kind| kind.no_queue).collect();
     assert_eq!(no_queue, [true, true, true, false, false, false, false, false, false]);
     let options: Vec<_> = types
