@@ -118,9 +118,9 @@ impl Way {
 
     /// Sets how long after the instant at which the qdiscs may release their next frame the thread
     /// wakes, so that one wake-up serves all frames of that time. By default, it wakes at the
-    /// instant itself, but at most once in 90 us ([`REST_NS`]). The qdiscs are asked at the
-    /// instants that were due, so rates stay exact; frames leave up to the slack later. A frame
-    /// that is received in the meantime lets the due ones leave at once.
+    /// instant itself, but at most once in 90 us ([`REST_NS`](onramp_core::REST_NS)). The qdiscs
+    /// are asked at the instants that were due, so rates stay exact; frames leave up to the slack
+    /// later. A frame that is received in the meantime lets the due ones leave at once.
     #[must_use]
     pub fn slack(mut self, slack: Duration) -> Self {
         self.lane.set_slack(slack);
