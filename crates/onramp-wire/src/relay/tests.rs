@@ -2,7 +2,7 @@
 
 use onramp_core::{Instant, Tree};
 
-use super::half::WINDOW;
+use super::half::{Half, WINDOW};
 use super::message::{self, Content, Segment};
 use super::stream::{End, Stream};
 use crate::lane::Lane;
@@ -356,4 +356,25 @@ fn a_connection_that_cannot_begin_ends() {
     world.loses = Box::new(|_, _, _| true);
     world.run(world.after(7_200_000));
     assert!(world.streams[0].is_over() && world.streams[0].broken() == Some(End::Near));
+}
+
+/// A segment that counted as lost and was only late gives the window back.
+#[test]
+fn a_loss_that_was_none_is_taken_back() {
+    let (now, mut half) = (Instant(MS), Half::new(1_000));
+    half.push(&[0; 40_000]);
+    let mut sent = Vec::new();
+    half.send(now, |data| sent.push(data));
+    assert_eq!(sent.len(), 10);
+    let mut arrives = |index: usize| {
+        half.arrive(sent[index], false, now);
+        let answer = half.answer(now).expect("at once, because of the gap");
+        half.acknowledged(&answer, now);
+        let mut count = 0;
+        half.send(now, |_| count += 1);
+        count
+    };
+    // Each that arrives lets two others out, until the first counts as lost and the window halves.
+    assert_eq!([1, 2, 3].map(&mut arrives), [2, 2, 0]);
+    assert!(arrives(0) >= 2);
 }
