@@ -1,6 +1,6 @@
 //! The filters of `ingress` and `clsact` on packets that devices carry.
 
-use std::net::UdpSocket;
+use std::net::{SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
@@ -233,7 +233,9 @@ fn commands_change_the_filters_while_packets_pass() {
 /// relay knows the clients; and the answers, where a second device has these.
 #[test]
 fn a_relay_filters_datagrams_by_their_ends() {
-    for own in ["127.0.0.1:0", "[::1]:0"] {
+    // At `[::]`, IPv4 clients come too, and meet the filters for IPv4.
+    let v4 = "127.0.0.1:0";
+    for (own, listen) in [(v4, v4), ("[::1]:0", "[::1]:0"), (v4, "0.0.0.0:0"), (v4, "[::]:0")] {
         let Ok(server) = UdpSocket::bind(own) else { continue };
         let [wanted, unwanted] = [(); 2].map(|()| UdpSocket::bind(own).expect("a socket"));
         for socket in [&server, &wanted, &unwanted] {
@@ -242,7 +244,7 @@ fn a_relay_filters_datagrams_by_their_ends() {
         let at_server = server.local_addr().expect("an address");
         let mut host = host(&[
             &format!(
-                "ip link add u0 up type udp local {own} remote {at_server} listen {own} \
+                "ip link add u0 up type udp local {own} remote {at_server} listen {listen} \
                  peer name u1 up"
             ),
             "tc qdisc add dev u0 root handle 1: prio",
@@ -250,6 +252,7 @@ fn a_relay_filters_datagrams_by_their_ends() {
             "tc qdisc add dev u1 ingress",
         ]);
         let at = carry::listens_at(&mut host, "u0");
+        let at = SocketAddr::new(at_server.ip(), at.port());
         let port = |socket: &UdpSocket| socket.local_addr().expect("an address").port();
         let kind = if own.starts_with('[') { "ipv6" } else { "ip" };
         for line in [

@@ -1,16 +1,15 @@
-//! Datagrams as the filters at the ingress of a relay's device meet them: with the headers that
-//! they had on the wire.
+//! Datagrams as the filters at the ingress of a relay's device meet them: as IP packets, with the
+//! addresses and ports that they came from and went to. The kernel tells the relay neither the TOS
+//! byte, which is zero here, nor to which address a datagram went if the relay listens at all of
+//! them: it then is the address at which the relay listens, such as 0.0.0.0.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use onramp_core::Instant;
-use onramp_dev::Udp;
-use onramp_queue::{Layer, PAYLOAD_MAX, Packet};
+use onramp_core::frame::Datagram;
+use onramp_queue::{PAYLOAD_MAX, Packet};
 
 use super::super::link_end::Source;
-
-const UDP_HEADER: usize = 8;
-const UDP_PROTOCOL: u8 = 17;
 
 /// What the filters have said about a datagram.
 pub(super) enum Heard {
@@ -38,43 +37,25 @@ pub(super) fn ask(
     if ingress.passes(now, &mut packet) { Heard::Passed(packet) } else { Heard::Dropped }
 }
 
-/// Returns the Ethernet frame in which a datagram came. The sender's and the receiver's hardware
-/// addresses, and the checksums, are zero, and the TTL is 64.
+/// Returns a datagram as an IP packet. A socket for IPv6 names IPv4 addresses in a form of IPv6; the
+/// packet is one of IPv4 then.
 fn frame(payload: &[u8], [from, to]: [SocketAddr; 2]) -> Packet {
-    let is_v6 = to.is_ipv6();
-    let len = u16::try_from(payload.len() + UDP_HEADER).unwrap_or(u16::MAX).to_be_bytes();
-    let mut head = vec![0; 12];
-    match (from.ip(), to.ip()) {
-        (IpAddr::V4(from), IpAddr::V4(to)) => {
-            let total = u16::try_from(payload.len() + UDP_HEADER + 20).unwrap_or(u16::MAX);
-            head.extend([0x08, 0x00, 0x45, 0]);
-            head.extend(total.to_be_bytes());
-            head.extend([0, 0, 0, 0, 64, UDP_PROTOCOL, 0, 0]);
-            head.extend(from.octets());
-            head.extend(to.octets());
-        }
-        (from, to) => {
-            head.extend([0x86, 0xdd, 0x60, 0, 0, 0]);
-            head.extend(len);
-            head.extend([UDP_PROTOCOL, 64]);
-            head.extend([from, to].map(v6).as_flattened());
-        }
+    let source = from.ip().to_canonical();
+    let destination = match (source, to.ip().to_canonical()) {
+        (IpAddr::V4(_), IpAddr::V6(any)) if any.is_unspecified() => Ipv4Addr::UNSPECIFIED.into(),
+        (_, destination) => destination,
+    };
+    if source.is_ipv6() != destination.is_ipv6() {
+        return Packet::with_payload(payload);
     }
-    head.extend(from.port().to_be_bytes());
-    head.extend(to.port().to_be_bytes());
-    head.extend(len);
-    head.extend([0, 0]);
+    let headers = Datagram::headers(source.is_ipv6());
     // A packet has no room for the last bytes of the very largest datagram, which no filter reads.
-    head.extend(&payload[..payload.len().min(PAYLOAD_MAX - head.len())]);
-    let mut packet = Packet::with_payload(&head);
-    packet.set_layer(Layer::Ethernet);
-    packet.len = Udp::wire_len(u32::try_from(payload.len()).unwrap_or(u32::MAX), is_v6);
+    let payload = &payload[..payload.len().min(PAYLOAD_MAX - headers)];
+    let mut bytes = vec![0; headers];
+    bytes.extend_from_slice(payload);
+    let mut packet = Packet::with_payload(&bytes);
+    let [source, destination] = [(source, from), (destination, to)]
+        .map(|(address, end)| SocketAddr::new(address, end.port()));
+    Datagram::write_headers(&mut packet, source, destination, 0);
     packet
-}
-
-fn v6(address: IpAddr) -> [u8; 16] {
-    match address {
-        IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
-        IpAddr::V6(v6) => v6.octets(),
-    }
 }
