@@ -149,6 +149,9 @@ impl<'i> Blocks<'i> {
             Err(PcapError::Incomplete(_)) if capture => {
                 format!("{name}: at byte 0: the header is cut off")
             }
+            Err(_) if capture => {
+                format!("{name}: at byte 0: the header is cut off or damaged")
+            }
             Err(_) => match compressed {
                 Some((_, tool)) => format!(
                     "{name} is compressed: pipe the output of `{tool} {name}` to standard input, \
