@@ -190,6 +190,31 @@ impl Xdp {
         places.iter().map(|(program, queue)| Self::with(program, *queue, options)).collect()
     }
 
+    /// Opens all queues from which interfaces receive, as [`open_all`](Self::open_all) does.
+    /// Returns for each interface the receivers of its queues, and a device for its first queue.
+    ///
+    /// # Errors
+    ///
+    /// As [`open`](Self::open).
+    pub fn open_interfaces(
+        names: &[impl AsRef<str>],
+        options: XdpOptions,
+    ) -> io::Result<Vec<(Vec<XdpReceiver>, Self)>> {
+        let mut queues = Vec::new();
+        for name in names.iter().map(AsRef::as_ref) {
+            queues.extend((0..Self::queues(name)?).map(|queue| (name, queue)));
+        }
+        let mut sides: Vec<(Vec<XdpReceiver>, Self)> = Vec::new();
+        for ((_, queue), mut xdp) in queues.iter().zip(Self::open_all(&queues, options)?) {
+            let from = xdp.receiver();
+            match sides.last_mut() {
+                Some((receivers, _)) if *queue > 0 => receivers.extend(from),
+                _ => sides.push((from.into_iter().collect(), xdp)),
+            }
+        }
+        Ok(sides)
+    }
+
     /// Returns the number of queues from which the interface receives: those from 0 up to this
     /// number, excluded. Each needs a device with a receiver to get all packets of the interface.
     ///

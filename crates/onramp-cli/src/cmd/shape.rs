@@ -12,6 +12,7 @@ use nix::net::if_::InterfaceFlags;
 use onramp_core::{Clock as _, Device, Setup};
 use onramp_dev::{
     Detour, MonotonicClock, PacketReceiver, PacketSocket, Receive, Side, Switch, Xdp, XdpOptions,
+    XdpReceiver,
 };
 use onramp_host::interface_address;
 use onramp_wire::{Bridge, Direction, PLAIN, Way};
@@ -254,24 +255,13 @@ fn way(from: Box<dyn Receive>, tree: &Setup, seed: u64, to: Box<dyn Device>) -> 
 /// One side of a bridge: the receivers of an interface, and the device.
 type BridgeSide = (Vec<Box<dyn Receive>>, Box<dyn Device>);
 
-/// Opens interfaces by AF_XDP: all queues from which they receive, and the first of each to send.
-/// A frame that is forwarded from one to another is not copied.
+/// Opens interfaces by AF_XDP. A frame that is forwarded from one to another is not copied.
 fn xdp(names: &[impl AsRef<str>], seed: u64) -> io::Result<Vec<BridgeSide>> {
-    let mut queues = Vec::new();
-    for name in names.iter().map(AsRef::as_ref) {
-        queues.extend((0..Xdp::queues(name)?).map(|queue| (name, queue)));
-    }
-    let options = XdpOptions { seed, ..XdpOptions::default() };
-    let mut sides: Vec<BridgeSide> = Vec::new();
-    for ((_, queue), mut xdp) in queues.iter().zip(Xdp::open_all(&queues, options)?) {
-        let from = xdp.receiver();
-        if *queue == 0 {
-            sides.push((Vec::new(), Box::new(xdp)));
-        }
-        let side = sides.last_mut().expect("queues are counted from 0");
-        side.0.extend(from.map(|from| Box::new(from) as _));
-    }
-    Ok(sides)
+    let sides = Xdp::open_interfaces(names, XdpOptions { seed, ..XdpOptions::default() })?;
+    let side = |(from, to): (Vec<XdpReceiver>, Xdp)| -> BridgeSide {
+        (from.into_iter().map(|from| Box::new(from) as _).collect(), Box::new(to))
+    };
+    Ok(sides.into_iter().map(side).collect())
 }
 
 /// Returns the trees of frames that leave through IF, and of frames that arrive at it. A direction

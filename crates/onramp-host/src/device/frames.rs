@@ -50,7 +50,6 @@ pub(super) fn tap(request: &Request<'_>) -> Result<Vec<End>, Refusal> {
 pub(super) fn xdp(request: &Request<'_>) -> Result<Vec<End>, Refusal> {
     let names = interfaces(request)?;
     let told = |error: io::Error| refused(&error, &error.to_string());
-    let mut queues = Vec::new();
     for name in names {
         if let Some(address) = interface_address(name).map_err(told)? {
             return Err(invalid(&format!(
@@ -58,24 +57,17 @@ pub(super) fn xdp(request: &Request<'_>) -> Result<Vec<End>, Refusal> {
                  while such a device exists: remove the address, or use type packet"
             )));
         }
-        queues.extend((0..Xdp::queues(name).map_err(told)?).map(|queue| (name, queue)));
     }
     let options = XdpOptions { seed: seed(), ..XdpOptions::default() };
-    let mut sides: Vec<BridgeSide> = Vec::new();
-    for ((name, queue), mut xdp) in
-        queues.iter().zip(Xdp::open_all(&queues, options).map_err(told)?)
-    {
-        let mut from = xdp.receiver().map(|from| Box::new(from) as Box<dyn Receive>);
-        if *queue == 0 {
-            let (interface, _) = PacketSocket::open_side(name, 0).map_err(told)?;
-            from = from.map(|from| Box::new(Holding { from, _interface: interface }) as _);
-            sides.push((Vec::new(), Box::new(xdp)));
-        }
-        let side = sides.last_mut().expect("queues are counted from 0");
-        side.0.extend(from);
-    }
-    let mut sides = sides.into_iter().map(Ok);
-    bridge(request, [(); 2].map(|()| sides.next().expect("both have a queue")))
+    let opened = Xdp::open_interfaces(&names, options).map_err(told)?;
+    let mut sides = names.iter().zip(opened).map(|(name, (from, to))| {
+        let (interface, _) = PacketSocket::open_side(name, 0).map_err(told)?;
+        let mut from: Vec<_> = from.into_iter().map(|from| Box::new(from) as _).collect();
+        let first = from.pop().expect("an interface has a queue");
+        from.push(Box::new(Holding { from: first, _interface: interface }));
+        Ok((from, Box::new(to) as _))
+    });
+    bridge(request, [(); 2].map(|()| sides.next().expect("both were opened")))
 }
 
 /// Returns an address that this host has at a network interface, if there is one that other hosts

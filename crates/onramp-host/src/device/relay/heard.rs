@@ -37,8 +37,8 @@ pub(super) fn ask(
     if ingress.passes(now, &mut packet) { Heard::Passed(packet) } else { Heard::Dropped }
 }
 
-/// Returns a datagram as an IP packet. A socket for IPv6 names IPv4 addresses in a form of IPv6; the
-/// packet is one of IPv4 then.
+/// Returns a datagram as an IP packet. A socket for IPv6 names IPv4 addresses in a form of IPv6;
+/// the packet is one of IPv4 then.
 fn frame(payload: &[u8], [from, to]: [SocketAddr; 2]) -> Packet {
     let source = from.ip().to_canonical();
     let destination = match (source, to.ip().to_canonical()) {
