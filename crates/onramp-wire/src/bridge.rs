@@ -1,6 +1,7 @@
 //! The thread that carries frames between interfaces, each direction through a tree of qdiscs.
 
 use std::os::fd::{AsFd, BorrowedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -134,7 +135,15 @@ impl Bridge {
         let body = move || {
             onramp_dev::exact_timers();
             let mut carrier = carrier;
-            if let Err(error) = carry(&mut carrier, &asked, &wakes) {
+            // A panic must not leave the others waiting for a thread that is gone.
+            let run = || carry(&mut carrier, &asked, &wakes);
+            let ended = catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| {
+                let texts = (panic.downcast_ref::<&str>(), panic.downcast_ref::<String>());
+                let text = texts.0.copied().or_else(|| texts.1.map(String::as_str));
+                let text = text.unwrap_or("no text");
+                Err(io::Error::other(format!("its thread panicked ({text}); please report this")))
+            });
+            if let Err(error) = ended {
                 *fails.lock().unwrap_or_else(PoisonError::into_inner) = Some(error.to_string());
             }
             carrier.carried()
@@ -227,12 +236,12 @@ impl Bridge {
     ///
     /// # Panics
     ///
-    /// Panics if the thread has panicked.
+    /// Panics if the counters of the directions cannot be read.
     #[must_use]
     pub fn stop(mut self) -> Vec<Direction> {
         self.tell();
         let thread = self.thread.take().expect("it is taken only here and in drop");
-        thread.join().expect("the thread of the bridge does not panic")
+        thread.join().expect("what the thread carries is caught when it panics")
     }
 
     /// Tells the thread to end.

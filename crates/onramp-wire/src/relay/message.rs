@@ -153,7 +153,7 @@ fn packet(kind: u64, id: u64, body: &[u8]) -> Packet {
     Packet::with_payload(&[head.as_flattened(), body].concat())
 }
 
-/// A sum that the change of any one bit changes.
+/// A sum that the change of any one bit changes, and that few changes of more bits leave as it is.
 fn sum(kind: u64, id: u64, body: &[u8]) -> u64 {
     let word = |part: &[u8]| {
         let mut word = [0; 8];
@@ -161,7 +161,13 @@ fn sum(kind: u64, id: u64, body: &[u8]) -> u64 {
         u64::from_le_bytes(word)
     };
     let words = [kind, id].into_iter().chain(body.chunks(8).map(word));
-    words.fold(0, |sum: u64, word| sum.rotate_left(1) ^ word)
+    // The factor is odd and the shifts go to the right, so a step loses nothing. The factor spreads
+    // a bit over all higher ones, and the shift brings it back to the lower ones.
+    let mix = |number: u64| {
+        let number = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        number ^ (number >> 32)
+    };
+    words.fold(0, |sum, word| mix(mix(sum ^ word)))
 }
 
 #[cfg(test)]
@@ -189,6 +195,11 @@ mod tests {
             let mut changed = payload.to_vec();
             changed[bit / 8] ^= 1 << (bit % 8);
             assert_eq!(read(&changed), None, "bit {bit}");
+            for other in 0..bit {
+                let mut changed = changed.clone();
+                changed[other / 8] ^= 1 << (other % 8);
+                assert_eq!(read(&changed), None, "bits {bit} and {other}");
+            }
         }
         assert_eq!(read(&payload[..HEAD - 1]), None);
     }
