@@ -9,7 +9,9 @@ mod stream;
 mod tcp;
 mod window;
 
+use std::io;
 use std::net::SocketAddr;
+use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use onramp_core::{Setup, Tree};
@@ -24,6 +26,10 @@ use crate::edit::EditError;
 use crate::lane::Lane;
 use crate::steps::Trace;
 use crate::{Carried, ETHERNET, Options, both};
+
+/// The sizes of packets that a relay may have, without the Ethernet header, in bytes: the smallest
+/// is that of IPv6.
+const MTUS: RangeInclusive<u32> = 1_280..=65_521;
 
 /// A relay in front of one or more targets. What passes it has the delay, rate and loss of its
 /// qdiscs, without a namespace and without root. Use it where the system makes no namespaces.
@@ -72,6 +78,10 @@ impl Relay {
     /// descriptors or threads left.
     pub fn start(entries: &[Entry], options: Options) -> Result<Self, RelayError> {
         let Options { up, down, up_trace, down_trace, mtu, seed, .. } = options;
+        if !MTUS.contains(&mtu) {
+            let why = format!("an mtu of {mtu}: give {} to {}", MTUS.start(), MTUS.end());
+            return Err(RelayError::start(io::Error::new(io::ErrorKind::InvalidInput, why)));
+        }
         let lanes =
             [lane(&up, up_trace, mtu, seed)?, lane(&down, down_trace, mtu, seed.wrapping_add(1))?];
         let doors = entries.iter().map(Door::open).collect::<Result<Vec<_>, _>>()?;

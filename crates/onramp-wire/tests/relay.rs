@@ -1,6 +1,6 @@
 //! Relays between real sockets on the loopback interface.
 
-use std::io::{Read as _, Write as _};
+use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::thread;
 use std::time::Duration;
@@ -204,8 +204,7 @@ fn resets_pass() {
         socket2::SockRef::from(&socket).set_linger(linger).expect("it is open");
     };
     let kind = |mut socket: TcpStream| {
-        socket.read(&mut [0]).expect_err("it is reset").kind()
-            == std::io::ErrorKind::ConnectionReset
+        socket.read(&mut [0]).expect_err("it is reset").kind() == ErrorKind::ConnectionReset
     };
     let (near, far) = (connect(&relay), accept(&listener));
     reset(near);
@@ -272,4 +271,57 @@ fn a_relay_is_changed_while_it_runs() {
     assert!(lines[0].concat().contains("netem") && !lines[1].concat().contains("netem"));
     let (carried, _) = relay.stop();
     assert_eq!((&buffer[..count], carried.up.lost), (&b"whole"[..], 1));
+}
+
+/// A target that answers and then resets, because it has not read all, is understood all the same:
+/// its answer comes before the reset.
+#[test]
+fn an_answer_before_a_reset_arrives() {
+    let (listener, target) = listener();
+    let relay = relay(&["netem delay 1ms"], &[("tcp", target)]);
+    for _ in 0..20 {
+        let mut near = connect(&relay);
+        near.write_all(&[1; 5_000]).expect("there is room");
+        let mut far = accept(&listener);
+        far.read_exact(&mut [0; 10]).expect("it comes");
+        far.write_all(b"an answer").expect("there is room");
+        drop(far); // The kernel sends a reset, because bytes are unread or still come.
+        let mut answer = Vec::new();
+        let end = near.read_to_end(&mut answer).expect_err("it is reset");
+        assert_eq!((&answer[..], end.kind()), (&b"an answer"[..], ErrorKind::ConnectionReset));
+    }
+}
+
+/// What a connection has carried when the relay ends does not look like all of it.
+#[test]
+fn a_relay_that_ends_resets_its_connections() {
+    let (listener, target) = listener();
+    let relay = relay(&["netem delay 1ms"], &[("tcp", target)]);
+    let (mut near, mut far) = (connect(&relay), accept(&listener));
+    far.write_all(&[1; 1_000]).expect("there is room");
+    near.read_exact(&mut [0; 1_000]).expect("it comes");
+    drop(relay);
+    for end in [&mut near, &mut far] {
+        let error = end.read(&mut [0]).expect_err("it is reset");
+        assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+    }
+}
+
+/// The largest datagrams of IPv6 do not fit a packet of the relay. They are counted, and others go
+/// on.
+#[test]
+fn the_largest_datagrams_are_counted() {
+    let Ok(server) = UdpSocket::bind("[::1]:0") else { return };
+    server.set_read_timeout(Some(LONG)).expect("it is open");
+    let target = server.local_addr().expect("an address");
+    let relay = relay(&["pfifo limit 100"], &[("udp", target)]);
+    let client = UdpSocket::bind("[::1]:0").expect("a port");
+    for size in [65_527, 65_512, 65_511, 100] {
+        client.send_to(&vec![7; size], relay.addresses()[0]).expect("it is sent");
+    }
+    let mut buffer = vec![0; 1 << 16];
+    for expected in [65_511, 100] {
+        assert_eq!(server.recv(&mut buffer).expect("it comes"), expected);
+    }
+    assert_eq!(relay.stop().0.up.discarded, 2);
 }

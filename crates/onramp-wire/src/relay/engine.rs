@@ -49,6 +49,8 @@ pub(crate) struct Engine {
     lanes: [Lane; 2],
     /// Packets that left a line and that nobody took.
     refused: [u64; 2],
+    /// Datagrams that did not fit a packet.
+    too_large: [u64; 2],
     doors: Vec<Door>,
     /// The number of the next connection or client; those of the doors come first.
     next_id: u64,
@@ -90,6 +92,7 @@ impl Engine {
             epoll,
             lanes,
             refused: [0; 2],
+            too_large: [0; 2],
             next_id: doors.len() as u64,
             knocks: vec![true; doors.len()],
             doors,
@@ -112,7 +115,7 @@ impl Engine {
     }
 
     /// Takes what `epoll` tells.
-    fn hear(&mut self, now: Instant) -> io::Result<bool> {
+    fn hear(&mut self) -> io::Result<bool> {
         let mut events = [EpollEvent::empty(); BATCH];
         let count = match self.epoll.wait(&mut events, EpollTimeout::ZERO) {
             Err(nix::errno::Errno::EINTR) => 0,
@@ -123,7 +126,7 @@ impl Engine {
             if let Some(knocks) = usize::try_from(id).ok().and_then(|id| self.knocks.get_mut(id)) {
                 *knocks = true;
             } else if let Some(conn) = self.conns.get_mut(&id) {
-                conn.happened(if far { End::Far } else { End::Near }, now);
+                conn.happened(if far { End::Far } else { End::Near });
                 self.busy.push(id);
             } else if let Some(client) = self.clients.get_mut(&id) {
                 client.is_readable = true;
@@ -141,8 +144,9 @@ impl Engine {
             self.knocks.fill(true);
         }
         for door in 0..self.doors.len() {
-            if self.knocks[door] && self.retry.is_none() {
-                let more = self.accept(door, now);
+            if self.knocks[door] {
+                // Connections wait while there are no descriptors; datagrams do not.
+                let more = self.retry.is_none() && self.accept(door, now);
                 self.knocks[door] = self.take_datagrams(door, now, entered) || more;
             }
         }
@@ -196,7 +200,10 @@ impl Engine {
             match self.client(door, sender, now) {
                 Ok(id) => {
                     let ip = ip_len(self.doors[door].address);
-                    entered.push((0, message::datagram(id, &self.buffer[..count], ip)));
+                    match message::datagram(id, &self.buffer[..count], ip) {
+                        Some(packet) => entered.push((0, packet)),
+                        None => self.too_large[0] += 1,
+                    }
                 }
                 Err(error) => {
                     self.counts.discarded += 1;
@@ -244,7 +251,10 @@ impl Engine {
                     Ok(count) => {
                         client.last = now;
                         let ip = ip_len(self.doors[client.door].address);
-                        entered.push((1, message::datagram(*id, &self.buffer[..count], ip)));
+                        match message::datagram(*id, &self.buffer[..count], ip) {
+                            Some(packet) => entered.push((1, packet)),
+                            None => self.too_large[1] += 1,
+                        }
                     }
                     Err(error) if error.kind() == ErrorKind::WouldBlock => {
                         client.is_readable = false;
@@ -366,11 +376,19 @@ impl Engine {
     }
 }
 
+impl Drop for Engine {
+    /// Resets the connections that are not over: their ends must not take what they have got for
+    /// all of it.
+    fn drop(&mut self) {
+        self.conns.drain().for_each(|(_, conn)| conn.cut());
+    }
+}
+
 impl Carrier for Engine {
     fn run(&mut self) -> io::Result<bool> {
         let mut entered = Vec::new();
         let before = MonotonicClock.now();
-        let mut more = self.hear(before)?;
+        let mut more = self.hear()?;
         self.open_doors(before, &mut entered);
         self.read(before, &mut entered);
         // The clock is read again: what came after it was read would leave too early.
@@ -435,12 +453,12 @@ impl Carrier for Engine {
     }
 
     fn carried(&self) -> Vec<Direction> {
-        let both = self.lanes.iter().zip(self.refused);
-        both.map(|(lane, refused)| Direction {
+        let both = self.lanes.iter().zip(self.refused).zip(self.too_large);
+        both.map(|((lane, refused), discarded)| Direction {
             qdiscs: lane.line.totals(),
             refused,
             lost: lane.line.lost(),
-            discarded: 0,
+            discarded,
             missed: 0,
             queued: lane.line.held(),
             waiting: 0,

@@ -4,7 +4,7 @@
 //! segment. A segment does not carry its part of the connection's bytes, but is as long on the wire
 //! as if it did: both ends of a connection are in this program, so the bytes stay where they are.
 
-use onramp_queue::Packet;
+use onramp_queue::{PAYLOAD_MAX, Packet};
 
 /// Length of an Ethernet header, of a UDP header, and of a TCP header with time stamps, bytes.
 const ETHERNET: u32 = 14;
@@ -102,12 +102,16 @@ impl Segment {
     }
 }
 
-/// Makes the packet that carries a datagram of the client `id`.
-pub(crate) fn datagram(id: u64, bytes: &[u8], ip: u32) -> Packet {
+/// Makes the packet that carries a datagram of the client `id`. Returns `None` if it does not fit a
+/// packet: a datagram of IPv6 may have a few bytes too many.
+pub(crate) fn datagram(id: u64, bytes: &[u8], ip: u32) -> Option<Packet> {
+    if HEAD + bytes.len() > PAYLOAD_MAX {
+        return None;
+    }
     let mut packet = packet(DATAGRAM, id, bytes);
     let length = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
     (packet.flow, packet.len) = (id, ETHERNET + ip + UDP + length);
-    packet
+    Some(packet)
 }
 
 /// What a packet carries.
@@ -184,7 +188,7 @@ mod tests {
             assert_eq!(read(packet.payload()), Some((5, Content::Segment(segment))));
             assert_changes_are_noticed(packet.payload());
         }
-        let packet = datagram(5, b"hello, you there", 40);
+        let packet = datagram(5, b"hello, you there", 40).expect("it is small");
         let read = read(packet.payload());
         assert_eq!(read, Some((5, Content::Datagram(b"hello, you there"))));
         assert_changes_are_noticed(packet.payload());
@@ -213,6 +217,9 @@ mod tests {
         assert_eq!(Segment::Data(Data { seq: 0, len: 1_448, tx: 1 }).packet(1, 20).len, 1_514);
         assert_eq!(Segment::Data(Data { seq: 0, len: 1_428, tx: 1 }).packet(1, 40).len, 1_514);
         assert_eq!((Segment::Syn.packet(1, 20).len, Segment::Reset.packet(1, 40).len), (74, 74));
-        assert_eq!(datagram(1, &[0; 1_472], 20).len, 1_514);
+        assert_eq!(datagram(1, &[0; 1_472], 20).expect("it is small").len, 1_514);
+        let largest = datagram(1, &[0; PAYLOAD_MAX - HEAD], 40).expect("it just fits");
+        assert_eq!(largest.payload().len(), PAYLOAD_MAX);
+        assert!(datagram(1, &[0; PAYLOAD_MAX - HEAD + 1], 40).is_none());
     }
 }

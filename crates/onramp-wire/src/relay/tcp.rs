@@ -22,6 +22,20 @@ struct Side {
     is_writable: bool,
     /// Whether the kernel was told that nothing more is written.
     is_shut: bool,
+    /// Whether the socket has an error, which counts when what was read before has left.
+    is_broken: bool,
+}
+
+impl Side {
+    fn new(socket: TcpStream) -> Self {
+        Self { socket, is_readable: true, is_writable: true, is_shut: false, is_broken: false }
+    }
+
+    /// Notes the socket's error, if there is one. Returns whether there is.
+    fn breaks(&mut self) -> bool {
+        self.is_broken |= self.socket.take_error().is_ok_and(|error| error.is_some());
+        self.is_broken
+    }
 }
 
 /// A connection.
@@ -71,18 +85,15 @@ impl Conn {
         client.set_nonblocking(true)?;
         client.set_nodelay(true)?;
         register(epoll, id, End::Near, &client)?;
-        let near = Side { socket: client, is_readable: true, is_writable: true, is_shut: false };
-        let (sides, connecting) = ([Some(near), None], None);
+        let (sides, connecting) = ([Some(Side::new(client)), None], None);
         let stream = Stream::new(mss, now);
         Ok(Self { stream, door, sides, connecting, attempt: 0, is_refused: false, noted: None })
     }
 
     /// Notes that something has happened at the socket of `end`.
-    pub(crate) fn happened(&mut self, end: End, now: Instant) {
-        let Some(side) = &mut self.sides[end as usize] else { return };
-        (side.is_readable, side.is_writable) = (true, true);
-        if side.socket.take_error().is_ok_and(|error| error.is_some()) {
-            self.stream.fail(end, now);
+    pub(crate) fn happened(&mut self, end: End) {
+        if let Some(side) = &mut self.sides[end as usize] {
+            (side.is_readable, side.is_writable) = (true, true);
         }
     }
 
@@ -130,15 +141,17 @@ impl Conn {
 
     /// Looks whether the socket is connected.
     fn look(&mut self, socket: Socket) -> io::Result<bool> {
-        if let Some(error) = socket.take_error()? {
+        let error = socket.take_error()?;
+        // The target has taken the connection and reset it at once: it has not refused it.
+        let is_broken = error.as_ref().is_some_and(|it| it.kind() == ErrorKind::ConnectionReset);
+        if let Some(error) = error.filter(|_| !is_broken) {
             return Err(error);
         }
-        if socket.peer_addr().is_err() {
+        if !is_broken && socket.peer_addr().is_err() {
             self.connecting = Some(socket);
             return Ok(false);
         }
-        let socket = socket.into();
-        let far = Side { socket, is_readable: true, is_writable: true, is_shut: false };
+        let far = Side { is_broken, ..Side::new(socket.into()) };
         self.sides[End::Far as usize] = Some(far);
         Ok(true)
     }
@@ -147,24 +160,34 @@ impl Conn {
     pub(crate) fn read(&mut self, buffer: &mut [u8], now: Instant) {
         for end in End::BOTH {
             let Some(side) = &mut self.sides[end as usize] else { continue };
-            while side.is_readable {
+            let mut has_read = false;
+            while side.is_readable && !side.is_broken {
                 let room = self.stream.room(end).min(buffer.len());
                 if room == 0 {
+                    // What a broken connection still holds finds no room any more.
+                    side.breaks();
                     break;
                 }
                 match side.socket.read(&mut buffer[..room]) {
                     Ok(0) => {
-                        self.stream.half_mut(end).finish();
                         side.is_readable = false;
+                        if !side.breaks() {
+                            self.stream.half_mut(end).finish();
+                        }
                     }
-                    Ok(count) => self.stream.half_mut(end).push(&buffer[..count]),
+                    Ok(count) => {
+                        self.stream.half_mut(end).push(&buffer[..count]);
+                        has_read = true;
+                    }
                     Err(error) if error.kind() == ErrorKind::Interrupted => {}
                     Err(error) if error.kind() == ErrorKind::WouldBlock => side.is_readable = false,
-                    Err(_) => {
-                        side.is_readable = false;
-                        self.stream.fail(end, now);
-                    }
+                    Err(_) => side.is_broken = true,
                 }
+            }
+            // What was read just now leaves first, and the end fails in the next turn.
+            if side.is_broken && !has_read {
+                (side.is_readable, side.is_broken) = (false, false);
+                self.stream.fail(end, now);
             }
         }
     }
@@ -206,15 +229,21 @@ impl Conn {
     pub(crate) fn may_read(&self) -> bool {
         let mut sides = End::BOTH.into_iter().zip(&self.sides);
         sides.any(|(end, side)| {
-            side.as_ref().is_some_and(|side| side.is_readable) && self.stream.room(end) > 0
+            side.as_ref()
+                .is_some_and(|side| side.is_broken || side.is_readable && self.stream.room(end) > 0)
         })
     }
 
     /// Closes the sockets that are left of a connection that is over: by a reset if it was broken.
     pub(crate) fn close(self) {
         if self.stream.broken().is_some() {
-            self.sides.iter().flatten().for_each(|side| reset(&side.socket));
+            self.cut();
         }
+    }
+
+    /// Closes the sockets by a reset.
+    pub(crate) fn cut(self) {
+        self.sides.iter().flatten().for_each(|side| reset(&side.socket));
     }
 }
 
