@@ -12,6 +12,9 @@ use onramp_queue::{Counter, DropReason, PacketList};
 
 /// Greatest number of packets that wait at a device until a receiver takes them.
 const INBOX: u16 = 4_096;
+/// The drop reason that a packet carries when it has passed the filters and waits for room: the one
+/// that it then has if its port dies with it.
+const PASSED: DropReason = DropReason::Purged;
 /// How long a queue waits for the filters at the ingress of the other end while a command uses
 /// them.
 const BUSY_NS: u64 = 50_000;
@@ -226,13 +229,14 @@ fn filter(
 ) {
     let mut passed = PacketList::new();
     for mut packet in burst.by_ref() {
-        // Each packet on its way to a device carries a drop reason (`Meta::drop_reason`). One that
-        // has none has passed the filters in an earlier call, in which the receiver had no room.
-        let is_new = packet.drop_reason.is_some();
+        // Each packet on its way to a device carries the drop reason `PortDead`, in case its port
+        // dies with it. One with another reason has passed the filters in an earlier call, in which
+        // the receiver had no room.
+        let is_new = packet.drop_reason != Some(PASSED);
         if is_new && !ingress.passes(now, &mut packet) {
             stopped.push_back(packet);
         } else {
-            packet.drop_reason = None;
+            packet.drop_reason = Some(PASSED);
             passed.push_back(packet);
         }
     }

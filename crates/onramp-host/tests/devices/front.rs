@@ -18,7 +18,7 @@ const PATIENCE: Duration = Duration::from_secs(50);
 fn send(link: &Link, port: usize, count: usize) {
     let mut sender = link.sender();
     let flows = [1, 2, 3, 4].map(|to| {
-        let dest: std::net::SocketAddr = ([10, 0, 0, 1], to).into();
+        let dest: SocketAddr = ([10, 0, 0, 1], to).into();
         sender.flow_with(dest, Mapping::Hash(port as u64))
     });
     for flow in flows.iter().cycle().take(4 * count) {
@@ -181,7 +181,7 @@ fn commands_change_the_filters_while_packets_pass() {
         let rush = |port: usize| {
             let mut sender = link.sender();
             let flows = [1, 2, 3, 4].map(|to| {
-                let dest: std::net::SocketAddr = ([10, 0, 0, 1], to).into();
+                let dest: SocketAddr = ([10, 0, 0, 1], to).into();
                 sender.flow_with(dest, Mapping::Hash(port as u64))
             });
             for flow in flows.iter().cycle() {
