@@ -13,7 +13,7 @@ const IPV6: u16 = 0x86dd;
 /// The EtherTypes of VLAN tags: 802.1Q, 802.1ad, and an older type for outer tags.
 const TAGS: [u16; 3] = [0x8100, 0x88a8, 0x9100];
 
-/// Returns the offset of the network header in a frame that [`Link::open`] has returned. Before the
+/// Returns the offset of the network header in a frame that `Link::open` has returned. Before the
 /// offset, returns the EtherType of the frame, or `None` if the frame begins with the IP header.
 fn network(layer: Layer, data: &[u8]) -> Option<(Option<u16>, usize)> {
     if layer != Layer::Ethernet {
