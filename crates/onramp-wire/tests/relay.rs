@@ -26,8 +26,22 @@ fn relay(stages: &[&str], targets: &[(&str, SocketAddr)]) -> Relay {
     Relay::start(&entries, options).expect("a relay")
 }
 
+/// Returns an address with port 0 for each IP version of the loopback interface.
+fn versions() -> Vec<&'static str> {
+    let (mut all, ipv6) = (vec!["127.0.0.1:0"], "[::1]:0");
+    match UdpSocket::bind(ipv6) {
+        Ok(_) => all.push(ipv6),
+        Err(error) => eprintln!("skipped with IPv6: {error}"),
+    }
+    all
+}
+
 fn listener() -> (TcpListener, SocketAddr) {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    listener_at("127.0.0.1:0")
+}
+
+fn listener_at(any: &str) -> (TcpListener, SocketAddr) {
+    let listener = TcpListener::bind(any).expect("a port");
     let address = listener.local_addr().expect("an address");
     (listener, address)
 }
@@ -53,7 +67,11 @@ fn took(since: Instant) -> Duration {
 }
 
 fn udp() -> UdpSocket {
-    let socket = UdpSocket::bind("127.0.0.1:0").expect("a port");
+    udp_at("127.0.0.1:0")
+}
+
+fn udp_at(any: &str) -> UdpSocket {
+    let socket = UdpSocket::bind(any).expect("a port");
     socket.set_read_timeout(Some(LONG)).expect("it is open");
     socket
 }
@@ -107,6 +125,56 @@ fn a_megabyte_each_way_arrives_whole() {
         assert_eq!((counts.connections, counts.reset, counts.refused), (1, 0, 0));
         assert!(counts.retransmitted > 0 && counts.failure.is_none(), "{counts:?}");
         assert!(carried.up.carried() > 690 && carried.down.carried() > 690, "{carried:?}");
+    }
+}
+
+/// Bytes and datagrams pass with either IP version.
+#[test]
+fn both_ip_versions_pass() {
+    for any in versions() {
+        let ((listener, target), server) = (listener_at(any), udp_at(any));
+        let targets = [("tcp", target), ("udp", server.local_addr().expect("an address"))];
+        let relay = relay(&["pfifo limit 1000"], &targets);
+        let (client, mut buffer) = (udp_at(any), [0; 2_000]);
+        client.connect(relay.addresses()[1]).expect("an address");
+        for length in [1, 1_000] {
+            let sent = pattern(length, 5);
+            client.send(&sent).expect("it is sent");
+            let (count, from) = server.recv_from(&mut buffer).expect("it arrives");
+            assert!(buffer[..count] == sent && from.is_ipv4() == target.is_ipv4());
+            server.send_to(&sent, from).expect("it is sent");
+            let count = client.recv(&mut buffer).expect("it arrives");
+            assert!(buffer[..count] == sent);
+        }
+        let (mut near, mut received) = (connect(&relay), Vec::new());
+        thread::scope(|scope| {
+            scope.spawn(|| echo(&listener));
+            near.write_all(b"a few bytes").expect("there is room");
+            near.shutdown(Shutdown::Write).expect("it is open");
+            near.read_to_end(&mut received).expect("it ends");
+        });
+        assert!(received == b"a few bytes");
+        let (_, counts) = relay.stop();
+        assert_eq!((counts.connections, counts.clients, counts.failure), (1, 1, None));
+    }
+}
+
+/// A datagram counts as a frame with the headers of the IP version with which it comes.
+#[test]
+fn header_lengths_are_those_of_the_ip_version() {
+    for any in versions() {
+        let server = udp_at(any);
+        let target = server.local_addr().expect("an address");
+        let relay = relay(&["pfifo limit 1000"], &[("udp", target)]);
+        let (client, mut buffer) = (udp_at(any), [0; 2_000]);
+        client.send_to(&[1; 1_000], relay.addresses()[0]).expect("it is sent");
+        let (count, from) = server.recv_from(&mut buffer).expect("it arrives");
+        server.send_to(&buffer[..count], from).expect("it is sent");
+        client.recv(&mut buffer).expect("it arrives");
+        let (carried, _) = relay.stop();
+        let frame = 14 + if target.is_ipv4() { 20 } else { 40 } + 8 + 1_000;
+        let sent = [carried.up, carried.down].map(|way| way.qdiscs.sent_bytes);
+        assert_eq!(sent, [frame; 2], "{any}");
     }
 }
 

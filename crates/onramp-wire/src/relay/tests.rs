@@ -378,3 +378,21 @@ fn a_loss_that_was_none_is_taken_back() {
     assert_eq!([1, 2, 3].map(&mut arrives), [2, 2, 0]);
     assert!(arrives(0) >= 2);
 }
+
+/// A fair queue serves connections and clients in turns: each is a flow of its own.
+#[test]
+fn each_connection_and_client_is_a_flow() {
+    let (now, mut lane) = (Instant(MS), lane(&["fq_codel"], 1));
+    let data = Segment::Data(message::Data { seq: 0, len: MSS, tx: 1 });
+    let packets = [1, 1, 1, 2, 2].map(|id| data.packet(id, 20));
+    let datagram = |id| message::datagram(id, &[0; 1_472], 20).expect("it fits");
+    for packet in packets.into_iter().chain([3, 3].map(datagram)) {
+        lane.line.enqueue(packet, now);
+    }
+    lane.look(now);
+    let mut order = Vec::new();
+    while let Some((_, packet)) = lane.take(now).expect("no trace") {
+        order.push(message::read(packet.payload()).expect("it is whole").0);
+    }
+    assert_eq!(order, [1, 2, 3, 1, 2, 3, 1]);
+}
