@@ -393,3 +393,32 @@ fn the_largest_datagrams_are_counted() {
     }
     assert_eq!(relay.stop().0.up.discarded, 2);
 }
+
+/// Datagrams that the kernel drops because the relay did not take them in time are counted.
+#[test]
+fn a_flood_is_counted() {
+    let (server, client) = (udp(), udp());
+    let target = server.local_addr().expect("an address");
+    let relay = relay(&["pfifo limit 1000000"], &[("udp", target)]);
+    let send = |bytes: &[u8]| client.send_to(bytes, relay.addresses()[0]).expect("it is sent");
+    let mut sent = 30_000;
+    (0..sent).for_each(|_| drop(send(&[7; 1_000])));
+    // When the server has got the last one, the relay has taken or missed all before it.
+    server.set_read_timeout(Some(Duration::from_millis(100))).expect("it is open");
+    let end = MonotonicClock.now() + LONG;
+    send(b"last");
+    sent += 1;
+    loop {
+        match server.recv(&mut [0; 2_000]) {
+            Ok(4) => break,
+            Ok(_) => {}
+            Err(_) => {
+                send(b"last");
+                sent += 1;
+            }
+        }
+        assert!(MonotonicClock.now() < end, "the last one does not come");
+    }
+    let up = relay.stop().0.up;
+    assert_eq!(up.qdiscs.enqueued_packets + up.missed, sent);
+}

@@ -13,10 +13,10 @@ use onramp_dev::MonotonicClock;
 use onramp_queue::Packet;
 
 use super::counts::Counts;
-use super::entry::{Door, ip_len};
+use super::entry::{Door, enlarge, ip_len};
 use super::message::{self, Content, Segment};
 use super::stream::End;
-use super::tcp::{Conn, Reached, token};
+use super::tcp::{self, Conn, Reached, token};
 use crate::bridge::Carrier;
 use crate::change::Change;
 use crate::edit::EditError;
@@ -51,6 +51,8 @@ pub(crate) struct Engine {
     refused: [u64; 2],
     /// Datagrams that did not fit a packet.
     too_large: [u64; 2],
+    /// Datagrams that the kernel dropped at the sockets of clients that are forgotten.
+    missed_before: u64,
     doors: Vec<Door>,
     /// The number of the next connection or client; those of the doors come first.
     next_id: u64,
@@ -93,6 +95,7 @@ impl Engine {
             lanes,
             refused: [0; 2],
             too_large: [0; 2],
+            missed_before: 0,
             next_id: doors.len() as u64,
             knocks: vec![true; doors.len()],
             doors,
@@ -155,9 +158,21 @@ impl Engine {
     /// Accepts connections. Returns whether more may wait.
     fn accept(&mut self, door: usize, now: Instant) -> bool {
         for _ in 0..BATCH {
-            let Some(listener) = &self.doors[door].tcp else { return false };
-            let accepted = match listener.accept() {
-                Ok((client, _)) => client,
+            let here = &mut self.doors[door];
+            let Some(listener) = &here.tcp else { return false };
+            // A connection needs a second descriptor, to the target. It is taken first, so that the
+            // connections of many clients do not take what all of them need.
+            let spare = here.spare.take();
+            let far = spare.map_or_else(|| tcp::socket(here.targets[0]), Ok);
+            let accepted = far.and_then(|far| match listener.accept() {
+                Ok((client, _)) => Ok((client, far)),
+                Err(error) => {
+                    here.spare = Some(far);
+                    Err(error)
+                }
+            });
+            let (client, far) = match accepted {
+                Ok(both) => both,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return false,
                 Err(error) if error.kind() == ErrorKind::ConnectionAborted => continue,
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
@@ -170,7 +185,7 @@ impl Engine {
             };
             let id = self.id();
             let mss = self.mtu - ip_len(self.doors[door].address) - message::TCP;
-            match Conn::new(&self.epoll, id, (door, accepted), mss, now) {
+            match Conn::new(&self.epoll, id, door, (client, far), mss, now) {
                 Ok(conn) => {
                     self.counts.connections += 1;
                     self.conns.insert(id, conn);
@@ -227,6 +242,7 @@ impl Engine {
         let far = UdpSocket::bind(any)?;
         far.connect(target)?;
         far.set_nonblocking(true)?;
+        enlarge(&far)?;
         let id = self.id();
         let event = EpollEvent::new(EpollFlags::EPOLLIN | EpollFlags::EPOLLET, token(id, End::Far));
         self.epoll.add(&far, event)?;
@@ -320,10 +336,16 @@ impl Engine {
         for id in &self.busy {
             let Some(conn) = self.conns.get_mut(id) else { continue };
             let door = &self.doors[conn.door];
-            if let Reached::Refused(error) = conn.reach(&self.epoll, *id, &door.targets, now) {
-                self.counts.refused += 1;
-                let target = door.targets[0];
-                self.counts.fail(format!("the target {target} refused a connection: {error}"));
+            match conn.reach(&self.epoll, *id, &door.targets, now) {
+                Reached::Waits => {}
+                Reached::Lacks(error) => {
+                    self.counts.fail(format!("cannot connect to a target yet: {error}"));
+                    self.timers.push(Reverse((now.after(PAUSE_NS), *id)));
+                }
+                Reached::Refused(target, error) => {
+                    self.counts.refused += 1;
+                    self.counts.fail(format!("the target {target} refused a connection: {error}"));
+                }
             }
             let (ip, before) = (ip_len(door.address), conn.stream.resent());
             conn.stream.run(now, |end, segment: Segment| {
@@ -341,6 +363,7 @@ impl Engine {
             return;
         }
         self.known.remove(&(client.door, client.address));
+        self.missed_before += missed(&client.far);
         self.clients.remove(&id);
         self.counts.forgotten += 1;
     }
@@ -453,16 +476,26 @@ impl Carrier for Engine {
     }
 
     fn carried(&self) -> Vec<Direction> {
-        let both = self.lanes.iter().zip(self.refused).zip(self.too_large);
-        both.map(|((lane, refused), discarded)| Direction {
+        let doors = self.doors.iter().filter_map(|door| door.udp.as_ref());
+        let clients = self.clients.values().map(|client| &client.far);
+        let missed =
+            [doors.map(missed).sum(), self.missed_before + clients.map(missed).sum::<u64>()];
+        let both = self.lanes.iter().zip(self.refused).zip(self.too_large).zip(missed);
+        both.map(|(((lane, refused), discarded), missed)| Direction {
             qdiscs: lane.line.totals(),
             refused,
             lost: lane.line.lost(),
             discarded,
-            missed: 0,
+            missed,
             queued: lane.line.held(),
             waiting: 0,
         })
         .collect()
     }
+}
+
+/// Returns how many datagrams the kernel has dropped at a socket because they were not taken in
+/// time. (Its number wraps after 2^32.)
+fn missed(socket: &UdpSocket) -> u64 {
+    onramp_dev::socket_memory(socket.as_fd()).map_or(0, |memory| memory.drops.into())
 }

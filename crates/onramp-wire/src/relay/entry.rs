@@ -5,12 +5,14 @@ use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener, ToSocketAddrs as _, UdpSocket};
 use std::str::FromStr;
 
-use socket2::SockRef;
+use socket2::{SockRef, Socket};
 
 use super::tcp::UNREAD;
 
 /// How often a free port is looked for that both TCP and UDP may have.
 const TRIES: u32 = 32;
+/// Bytes of kernel memory for datagrams that wait at a socket.
+const ROOM: usize = 4 << 20;
 
 /// An address of this machine that leads through a relay to a target:
 /// `[udp:|tcp:]ADDRESS:PORT=HOST:PORT`.
@@ -75,6 +77,8 @@ pub(crate) struct Door {
     pub(crate) targets: Vec<SocketAddr>,
     pub(crate) tcp: Option<TcpListener>,
     pub(crate) udp: Option<UdpSocket>,
+    /// A socket for the next connection to the target, if there is one already.
+    pub(crate) spare: Option<Socket>,
 }
 
 impl Door {
@@ -102,7 +106,7 @@ impl Door {
         if targets.iter().any(|target| is_same(address, *target)) {
             return Err(own());
         }
-        Ok(Self { address, targets, tcp, udp })
+        Ok(Self { address, targets, tcp, udp, spare: None })
     }
 }
 
@@ -139,9 +143,16 @@ fn sockets(entry: &Entry) -> io::Result<(Option<TcpListener>, Option<UdpSocket>)
         };
         if let Some(udp) = &udp {
             udp.set_nonblocking(true)?;
+            enlarge(udp)?;
         }
         return Ok((tcp, udp));
     }
+}
+
+/// Asks for room for the datagrams that come while the relay does something else. The kernel gives
+/// less if it has a lower limit (`net.core.rmem_max`).
+pub(crate) fn enlarge(socket: &UdpSocket) -> io::Result<()> {
+    SockRef::from(socket).set_recv_buffer_size(ROOM)
 }
 
 /// Returns the length of the IP header of packets to this address, bytes.

@@ -45,7 +45,9 @@ pub(crate) struct Conn {
     /// Number of the door at which the client arrived.
     pub(crate) door: usize,
     sides: [Option<Side>; 2],
-    /// The socket that is being connected to the target, and the number of the next address.
+    /// A socket for the first address of the target, until it is used.
+    spare: Option<Socket>,
+    /// The socket that is being connected to the target, and the number of its address.
     connecting: Option<Socket>,
     attempt: usize,
     /// Whether the target has refused.
@@ -58,7 +60,21 @@ pub(crate) struct Conn {
 #[derive(Debug)]
 pub(crate) enum Reached {
     Waits,
-    Refused(io::Error),
+    /// The program has no descriptors, or the system no memory, for a further socket.
+    Lacks(io::Error),
+    /// No address of the target took the connection; the last one, and its error.
+    Refused(SocketAddr, io::Error),
+}
+
+/// Makes a socket for a connection to a target.
+pub(crate) fn socket(target: SocketAddr) -> io::Result<Socket> {
+    Socket::new(Domain::for_address(target), Type::STREAM, Some(Protocol::TCP))
+}
+
+/// Whether an error says that something is lacking that may come back.
+fn is_lack(error: &io::Error) -> bool {
+    use nix::libc::{EMFILE, ENFILE, ENOBUFS, ENOMEM};
+    error.raw_os_error().is_some_and(|errno| [EMFILE, ENFILE, ENOBUFS, ENOMEM].contains(&errno))
 }
 
 /// Lets `epoll` tell of what happens at the socket of an end of the connection `id`.
@@ -74,11 +90,12 @@ pub(crate) const fn token(id: u64, end: End) -> u64 {
 }
 
 impl Conn {
-    /// Makes the connection of a client.
+    /// Makes the connection of a client. `far` is a socket for the first address of the target.
     pub(crate) fn new(
         epoll: &Epoll,
         id: u64,
-        (door, client): (usize, TcpStream),
+        door: usize,
+        (client, far): (TcpStream, Socket),
         mss: u32,
         now: Instant,
     ) -> io::Result<Self> {
@@ -87,7 +104,8 @@ impl Conn {
         register(epoll, id, End::Near, &client)?;
         let (sides, connecting) = ([Some(Side::new(client)), None], None);
         let stream = Stream::new(mss, now);
-        Ok(Self { stream, door, sides, connecting, attempt: 0, is_refused: false, noted: None })
+        let (spare, attempt, is_refused, noted) = (Some(far), 0, false, None);
+        Ok(Self { stream, door, sides, spare, connecting, attempt, is_refused, noted })
     }
 
     /// Notes that something has happened at the socket of `end`.
@@ -108,17 +126,22 @@ impl Conn {
         while self.stream.wants_target() {
             let tried = match self.connecting.take() {
                 Some(socket) => self.look(socket),
-                None => self.connect(epoll, id, targets[self.attempt]),
+                None => match self.spare.take().map_or_else(|| socket(targets[self.attempt]), Ok) {
+                    Ok(socket) => self.connect(epoll, id, socket, targets[self.attempt]),
+                    Err(error) if is_lack(&error) => return Reached::Lacks(error),
+                    Err(error) => Err(error),
+                },
             };
             match tried {
                 Ok(true) => self.stream.connected(now),
                 Ok(false) => return Reached::Waits,
                 Err(error) => {
+                    let target = targets[self.attempt];
                     self.attempt += 1;
                     if self.attempt == targets.len() {
                         self.is_refused = true;
                         self.stream.fail(End::Far, now);
-                        return Reached::Refused(error);
+                        return Reached::Refused(target, error);
                     }
                 }
             }
@@ -127,8 +150,13 @@ impl Conn {
     }
 
     /// Begins to connect the target. Returns whether it is connected.
-    fn connect(&mut self, epoll: &Epoll, id: u64, target: SocketAddr) -> io::Result<bool> {
-        let socket = Socket::new(Domain::for_address(target), Type::STREAM, Some(Protocol::TCP))?;
+    fn connect(
+        &mut self,
+        epoll: &Epoll,
+        id: u64,
+        socket: Socket,
+        target: SocketAddr,
+    ) -> io::Result<bool> {
         socket.set_nonblocking(true)?;
         socket.set_tcp_nodelay(true)?;
         socket.set_recv_buffer_size(UNREAD)?;
