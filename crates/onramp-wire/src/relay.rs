@@ -85,6 +85,7 @@ impl Relay {
         let lanes =
             [lane(&up, up_trace, mtu, seed)?, lane(&down, down_trace, mtu, seed.wrapping_add(1))?];
         let doors = entries.iter().map(Door::open).collect::<Result<Vec<_>, _>>()?;
+        entry::refuse_loops(&doors, entries)?;
         let addresses = doors.iter().map(|door| door.address).collect();
         let counts = Arc::<Mutex<Counts>>::default();
         let engine = Engine::new(doors, lanes, mtu, counts.clone()).map_err(RelayError::start)?;

@@ -122,7 +122,7 @@ fn a_megabyte_each_way_arrives_whole() {
         });
         assert!(sent == received, "{} bytes of {}", received.len(), sent.len());
         let (carried, counts) = relay.stop();
-        assert_eq!((counts.connections, counts.reset, counts.refused), (1, 0, 0));
+        assert_eq!((counts.connections, counts.reset, counts.connections_refused), (1, 0, 0));
         assert!(counts.retransmitted > 0 && counts.failure.is_none(), "{counts:?}");
         assert!(carried.up.carried() > 690 && carried.down.carried() > 690, "{carried:?}");
     }
@@ -283,7 +283,7 @@ fn resets_pass() {
     await_counts(&relay, |counts| (counts.connections, counts.reset) == (2, 2));
     drop(listener);
     assert!(kind(connect(&relay)));
-    await_counts(&relay, |counts| (counts.reset, counts.refused) == (2, 1));
+    await_counts(&relay, |counts| (counts.reset, counts.connections_refused) == (2, 1));
     let failure = relay.counts().failure.expect("it was refused");
     assert!(failure.contains(&target.to_string()) && failure.contains("refused"), "{failure}");
 }
@@ -368,7 +368,7 @@ fn a_relay_that_ends_resets_its_connections() {
     let (mut near, mut far) = (connect(&relay), accept(&listener));
     far.write_all(&[1; 1_000]).expect("there is room");
     near.read_exact(&mut [0; 1_000]).expect("it comes");
-    drop(relay);
+    assert_eq!(relay.stop().1.cut, 1);
     for end in [&mut near, &mut far] {
         let error = end.read(&mut [0]).expect_err("it is reset");
         assert_eq!(error.kind(), ErrorKind::ConnectionReset);

@@ -38,12 +38,13 @@ pub(crate) fn relay_json(
         "relay": {
             "addresses": addresses,
             "connections": counts.connections,
-            "refused": counts.refused,
+            "connections_refused": counts.connections_refused,
             "reset": counts.reset,
+            "cut": counts.cut,
             "retransmitted": counts.retransmitted,
             "clients": counts.clients,
             "forgotten": counts.forgotten,
-            "discarded": counts.discarded,
+            "no_socket": counts.no_socket,
             "unreachable": counts.unreachable,
             "failure": counts.failure,
         },
@@ -54,12 +55,13 @@ pub(crate) fn relay_json(
 pub(crate) fn relay_text(carried: &Carried, counts: &Counts) -> String {
     let mut whole = format!("{}; relay: {} TCP connections", text(carried), counts.connections);
     let rest = [
-        (counts.refused, "refused by the target"),
+        (counts.connections_refused, "refused by the target"),
         (counts.reset, "reset"),
+        (counts.cut, "cut off at the end"),
         (counts.retransmitted, "segments sent again"),
         (counts.clients, "UDP clients"),
         (counts.forgotten, "of them forgotten"),
-        (counts.discarded, "datagrams discarded for want of a socket"),
+        (counts.no_socket, "datagrams discarded for want of a socket"),
         (counts.unreachable, "datagrams for which the target's machine said that nobody is there"),
     ];
     for (count, what) in rest.into_iter().filter(|(count, _)| *count > 0) {

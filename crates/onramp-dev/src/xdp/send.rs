@@ -6,7 +6,7 @@ use onramp_core::frame::{self, SuperFrame};
 use onramp_core::{Device, DeviceInfo, Instant, Transmitted};
 use onramp_queue::{DropReason, Packet, PacketList};
 
-use super::Xdp;
+use super::{TAG, Xdp};
 
 /// How long the kernel may take no frame although it reports no error, in nanoseconds, before
 /// packets are dropped. A card that is paused by its neighbour goes on much earlier.
@@ -57,13 +57,15 @@ impl Xdp {
         Stop::Done
     }
 
-    /// Whether the packet fits the frames of the memory when they are all free.
+    /// Whether the interface takes frames of this size, and the packet fits the frames of the
+    /// memory when they are all free.
     fn can_fit(&self, packet: &Packet) -> bool {
+        let largest = self.size.min((self.info.mtu + TAG) as usize);
         SuperFrame::of(packet).map_or_else(
-            || packet.payload().len() <= self.size,
+            || packet.payload().len() <= largest,
             |whole| {
-                let largest = whole.headers() + usize::from(packet.gso_size);
-                largest <= self.size && whole.count() <= self.options.frames as usize
+                whole.headers() + usize::from(packet.gso_size) <= largest
+                    && whole.count() <= self.options.frames as usize
             },
         )
     }

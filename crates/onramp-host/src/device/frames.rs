@@ -176,7 +176,8 @@ fn finish(
     let (mtu, largest) = (request.mtu[place], device.info().mtu.saturating_sub(ETHERNET));
     if mtu != largest {
         return Err(invalid(&format!(
-            "{} has an mtu of {largest}, and this device of {mtu}: set the same, and leave out mtu",
+            "{} has an mtu of {largest}, and this device of {mtu}: leave out mtu, and give both \
+             interfaces the same, as with `ip link set NAME mtu {mtu}`",
             device.info().name
         )));
     }

@@ -68,6 +68,10 @@ impl Memory {
     }
 
     /// Returns the address of the payload in a frame.
+    ///
+    /// # Panics
+    ///
+    /// Panics if there is no such frame.
     #[must_use]
     pub fn payload(&self, frame: usize) -> NonNull<u8> {
         assert!(frame < COUNT, "there is no frame {frame}");

@@ -9,10 +9,13 @@ pub struct Counts {
     /// Number of TCP connections that clients have made.
     pub connections: u64,
     /// Number of those that the target has refused.
-    pub refused: u64,
+    pub connections_refused: u64,
     /// Number of those that ended by a reset for another reason: a side has reset the connection,
     /// or nothing has come through the line for too long.
     pub reset: u64,
+    /// Number of those that were not over when the relay ended, and were reset then: bytes that the
+    /// relay still held are lost. Counted when the relay has [stopped](crate::Relay::stop).
+    pub cut: u64,
     /// Number of segments that were sent again, because they had been lost or came too late.
     pub retransmitted: u64,
     /// Number of addresses from which datagrams have come.
@@ -21,7 +24,7 @@ pub struct Counts {
     pub forgotten: u64,
     /// Number of datagrams that were discarded before the line, because there was no socket for a
     /// new client.
-    pub discarded: u64,
+    pub no_socket: u64,
     /// How often the target's machine has said that a datagram could not be delivered, for example
     /// because nobody has its port.
     pub unreachable: u64,

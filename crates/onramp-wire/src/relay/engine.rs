@@ -221,7 +221,7 @@ impl Engine {
                     }
                 }
                 Err(error) => {
-                    self.counts.discarded += 1;
+                    self.counts.no_socket += 1;
                     self.counts.fail(format!("cannot make a socket for a client: {error}"));
                 }
             }
@@ -343,7 +343,7 @@ impl Engine {
                     self.timers.push(Reverse((now.after(PAUSE_NS), *id)));
                 }
                 Reached::Refused(target, error) => {
-                    self.counts.refused += 1;
+                    self.counts.connections_refused += 1;
                     self.counts.fail(format!("the target {target} refused a connection: {error}"));
                 }
             }
@@ -403,7 +403,10 @@ impl Drop for Engine {
     /// Resets the connections that are not over: their ends must not take what they have got for
     /// all of it.
     fn drop(&mut self) {
+        self.counts.cut = self.conns.len() as u64;
         self.conns.drain().for_each(|(_, conn)| conn.cut());
+        let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        shared.clone_from(&self.counts);
     }
 }
 

@@ -49,10 +49,16 @@ impl FromStr for Entry {
         let listen = listen.parse().map_err(|_| {
             format!("`{listen}`: expected an address and a port, such as 127.0.0.1:8080 or [::1]:0")
         })?;
-        let port = target.rsplit_once(':').filter(|(host, _)| !host.is_empty());
-        let port = port.and_then(|(_, port)| port.parse::<u16>().ok());
-        if port.is_none_or(|port| port == 0) {
-            return Err(format!("`{target}`: expected a host and a port, such as 127.0.0.1:80"));
+        let both = target.rsplit_once(':').filter(|(host, _)| !host.is_empty());
+        let port = both.and_then(|(_, port)| port.parse::<u16>().ok());
+        // The address of IPv6 without brackets might end before any of its colons.
+        let is_host = |(host, _): (&str, &str)| {
+            !host.contains('/') && (!host.contains(':') || host.starts_with('['))
+        };
+        if port.is_none_or(|port| port == 0) || !both.is_some_and(is_host) {
+            return Err(format!(
+                "`{target}`: expected a host and a port, such as 127.0.0.1:80 or [::1]:80"
+            ));
         }
         Ok(Self { listen, target: target.to_owned(), tcp, udp })
     }
@@ -108,6 +114,19 @@ impl Door {
         }
         Ok(Self { address, targets, tcp, udp, spare: None })
     }
+}
+
+/// Refuses doors that lead to each other: one packet would go round without end.
+pub(crate) fn refuse_loops(doors: &[Door], entries: &[Entry]) -> Result<(), RelayError> {
+    for (door, entry) in doors.iter().zip(entries) {
+        let leads = |other: &&Door| door.targets.iter().any(|it| is_same(other.address, *it));
+        if let Some(other) = doors.iter().find(leads) {
+            let why = format!("the relay listens at its target {}", other.address);
+            let (what, source) = (What::Listen, io::Error::other(why));
+            return Err(RelayError { entry: entry.to_string(), what, source });
+        }
+    }
+    Ok(())
 }
 
 /// Whether what is sent to `target` comes to a socket that is bound to `address`.
@@ -198,6 +217,12 @@ impl fmt::Display for RelayError {
             (What::Listen, io::ErrorKind::AddrInUse) => {
                 write!(f, "{entry}: cannot listen: {source}; name another port, or 0 for any")
             }
+            (What::Listen, io::ErrorKind::PermissionDenied) => {
+                write!(f, "{entry}: cannot listen: {source}; ports below 1024 need root")
+            }
+            (What::Listen, io::ErrorKind::AddrNotAvailable) => {
+                write!(f, "{entry}: cannot listen: {source}; `ip addr` lists this machine's")
+            }
             (What::Listen, _) => write!(f, "{entry}: cannot listen: {source}"),
             (What::Start, _) => write!(f, "cannot start the relay: {source}"),
         }
@@ -228,6 +253,9 @@ mod tests {
             "127.0.0.1:1=h:0",
             "127.0.0.1:1=:80",
             "127.0.0.1:1=h:x",
+            "127.0.0.1:1=::1",
+            "127.0.0.1:1=2001:db8::7:53",
+            "127.0.0.1:1=http://h:80",
             "sctp:127.0.0.1:1=h:1",
         ] {
             Entry::from_str(wrong).expect_err(wrong);

@@ -93,7 +93,7 @@ fn a_relay_without_a_client_runs_until_a_signal() {
     assert_conserved(&document);
     let relay = &document["relay"];
     assert!(document["exit_code"].is_null(), "{document}");
-    assert_eq!((&relay["connections"], &relay["refused"]), (&2.into(), &1.into()));
+    assert_eq!((&relay["connections"], &relay["connections_refused"]), (&2.into(), &1.into()));
     let failure = relay["failure"].as_str().expect("a text");
     assert!(failure.contains(&address.to_string()) && failure.contains("refused"), "{failure}");
 }
