@@ -66,6 +66,8 @@ pub(crate) struct Engine {
     /// The doors at which somebody may wait, and when to look at them again after an error.
     knocks: Vec<bool>,
     retry: Option<Instant>,
+    /// See [`IDLE_NS`].
+    idle_ns: u64,
     mtu: u32,
     buffer: Vec<u8>,
     counts: Counts,
@@ -105,6 +107,7 @@ impl Engine {
             timers: BinaryHeap::new(),
             busy: Vec::new(),
             retry: None,
+            idle_ns: IDLE_NS,
             mtu,
             buffer: vec![0; BUFFER],
             counts: Counts::default(),
@@ -249,7 +252,7 @@ impl Engine {
         self.counts.clients += 1;
         self.known.insert((door, address), id);
         self.clients.insert(id, Client { door, address, far, last: now, is_readable: false });
-        self.timers.push(Reverse((now.after(IDLE_NS), id)));
+        self.timers.push(Reverse((now.after(self.idle_ns), id)));
         Ok(id)
     }
 
@@ -358,8 +361,8 @@ impl Engine {
     /// Forgets a client that was idle for long.
     fn forget(&mut self, id: u64, now: Instant) {
         let Some(client) = self.clients.get(&id) else { return };
-        if now.since(client.last) < IDLE_NS {
-            self.timers.push(Reverse((client.last.after(IDLE_NS), id)));
+        if now.since(client.last) < self.idle_ns {
+            self.timers.push(Reverse((client.last.after(self.idle_ns), id)));
             return;
         }
         self.known.remove(&(client.door, client.address));
@@ -502,3 +505,6 @@ impl Carrier for Engine {
 fn missed(socket: &UdpSocket) -> u64 {
     onramp_dev::socket_memory(socket.as_fd()).map_or(0, |memory| memory.drops.into())
 }
+
+#[cfg(test)]
+mod tests;
