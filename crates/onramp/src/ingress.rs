@@ -19,9 +19,8 @@ pub struct LinkIngress(Arc<Gate>);
 struct Gate {
     /// Whether a packet would meet any filter. If not, a thread need not lock the filters.
     is_met: AtomicBool,
-    /// The filters. The threads that receive packets lock them, and threads that change or list the
-    /// filters. Several queues that lead to the same device have one copy, and back off from each
-    /// other.
+    /// The filters. Only the thread that receives packets and threads that change or list the
+    /// filters lock them.
     filters: Mutex<Ingress>,
 }
 

@@ -198,7 +198,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
     let done = captured.into_iter().collect();
     let ending =
         Ending { quiet: args.quiet, output: output.as_ref(), broken, done, code: Some(code) };
-    ending.tell(|| report::text(&carried), || report::json(&carried, code))
+    ending.tell(|| report::text(&carried), || report::json(&carried, Some(code)))
 }
 
 /// How a wire has ended.

@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 
 use super::direction;
 
-/// Returns the summary as JSON for programs. `exit_code` is the client's.
-pub(crate) fn json(carried: &Carried, exit_code: u8) -> Value {
+/// Returns the summary as JSON for programs. `exit_code` is the client's, if there was one.
+pub(crate) fn json(carried: &Carried, exit_code: Option<u8>) -> Value {
     json!({
         "schema": "onramp.wire",
         "version": 1,
@@ -29,26 +29,21 @@ pub(crate) fn relay_json(
     counts: &Counts,
     exit_code: Option<u8>,
 ) -> Value {
-    json!({
-        "schema": "onramp.wire",
-        "version": 1,
-        "exit_code": exit_code,
-        "up": direction::json(&carried.up),
-        "down": direction::json(&carried.down),
-        "relay": {
-            "addresses": addresses,
-            "connections": counts.connections,
-            "connections_refused": counts.connections_refused,
-            "reset": counts.reset,
-            "cut": counts.cut,
-            "retransmitted": counts.retransmitted,
-            "clients": counts.clients,
-            "forgotten": counts.forgotten,
-            "no_socket": counts.no_socket,
-            "unreachable": counts.unreachable,
-            "failure": counts.failure,
-        },
-    })
+    let mut whole = json(carried, exit_code);
+    whole["relay"] = json!({
+        "addresses": addresses,
+        "connections": counts.connections,
+        "connections_refused": counts.connections_refused,
+        "reset": counts.reset,
+        "cut": counts.cut,
+        "retransmitted": counts.retransmitted,
+        "clients": counts.clients,
+        "forgotten": counts.forgotten,
+        "no_socket": counts.no_socket,
+        "unreachable": counts.unreachable,
+        "failure": counts.failure,
+    });
+    whole
 }
 
 /// Returns the summary of a relay as text for people.

@@ -10,7 +10,7 @@ use std::ptr;
 use libc::{c_int, iovec, mmsghdr};
 use onramp_queue::{PAYLOAD_MAX, Packet};
 
-use super::message::{fill, no_message, number, part, room};
+use super::message::{fill, no_message, number, part, receive, room};
 use super::name::Name;
 
 /// Largest number of messages in one call.
@@ -108,16 +108,7 @@ impl Datagrams {
         // own control buffer, whose lengths are right. The parts are the buffer of a packet in
         // `empty` behind its head, and a slice of `rests`: all of them belong to `self` alone, and
         // no two overlap.
-        let received = unsafe {
-            libc::recvmmsg(
-                socket.as_raw_fd(),
-                self.headers.as_mut_ptr(),
-                number(count),
-                libc::MSG_DONTWAIT,
-                ptr::null_mut(),
-            )
-        };
-        let received = usize::try_from(received).map_err(|_| io::Error::last_os_error())?;
+        let received = unsafe { receive(socket.as_raw_fd(), &mut self.headers[..count]) }?;
         let rests = self.rests.chunks_exact(PAYLOAD_MAX);
         let packets = iter::from_fn(|| self.empty.pop()).take(received);
         for (at, (mut packet, rest)) in packets.zip(rests).enumerate() {

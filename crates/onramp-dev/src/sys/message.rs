@@ -1,10 +1,11 @@
 //! Parts of messages for `sendmmsg` and `recvmmsg`, and packets as the memory that a call fills.
 
 use std::convert::Infallible;
+use std::io;
 use std::mem;
 use std::ptr;
 
-use libc::{iovec, mmsghdr};
+use libc::{c_int, iovec, mmsghdr};
 use onramp_queue::Packet;
 
 /// Returns the header of a message without parts, name and control messages.
@@ -22,6 +23,19 @@ pub(crate) const fn part(start: *mut u8, len: usize) -> iovec {
 #[inline]
 pub(crate) fn number<T: TryFrom<usize>>(n: usize) -> T {
     T::try_from(n).unwrap_or_else(|_| unreachable!("{n} is small"))
+}
+
+/// Receives messages, as many as there are headers, without waiting. Returns their number.
+///
+/// # Safety
+///
+/// Each header points to a name, parts and a control buffer of its own, or to none, whose lengths
+/// are right; nobody else uses them or the memory of the parts during the call.
+pub(crate) unsafe fn receive(fd: c_int, headers: &mut [mmsghdr]) -> io::Result<usize> {
+    let (first, count) = (headers.as_mut_ptr(), number(headers.len()));
+    // SAFETY: `count` headers are there, and the caller promises the rest.
+    let received = unsafe { libc::recvmmsg(fd, first, count, libc::MSG_DONTWAIT, ptr::null_mut()) };
+    usize::try_from(received).map_err(|_| io::Error::last_os_error())
 }
 
 /// Returns the buffer of a packet behind its first `head` bytes, into which this function writes

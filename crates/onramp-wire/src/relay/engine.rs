@@ -188,13 +188,16 @@ impl Engine {
             };
             let id = self.id();
             let mss = self.mtu - ip_len(self.doors[door].address) - message::TCP;
+            self.counts.connections += 1;
             match Conn::new(&self.epoll, id, door, (client, far), mss, now) {
                 Ok(conn) => {
-                    self.counts.connections += 1;
                     self.conns.insert(id, conn);
                     self.busy.push(id);
                 }
-                Err(error) => self.counts.fail(format!("cannot keep a connection: {error}")),
+                Err(error) => {
+                    self.counts.reset += 1;
+                    self.counts.fail(format!("cannot keep a connection: {error}"));
+                }
             }
         }
         true

@@ -99,9 +99,12 @@ impl Conn {
         mss: u32,
         now: Instant,
     ) -> io::Result<Self> {
-        client.set_nonblocking(true)?;
-        client.set_nodelay(true)?;
-        register(epoll, id, End::Near, &client)?;
+        let ready = || {
+            client.set_nonblocking(true)?;
+            client.set_nodelay(true)?;
+            register(epoll, id, End::Near, &client)
+        };
+        ready().inspect_err(|_| reset(&client))?;
         let (sides, connecting) = ([Some(Side::new(client)), None], None);
         let stream = Stream::new(mss, now);
         let (spare, attempt, is_refused, noted) = (Some(far), 0, false, None);

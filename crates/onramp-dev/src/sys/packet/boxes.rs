@@ -10,7 +10,7 @@ use onramp_core::frame::VnetHeader;
 use onramp_queue::{PAYLOAD_MAX, Packet};
 
 use super::PacketFd;
-use crate::sys::message::{fill, no_message, number, part, room};
+use crate::sys::message::{fill, no_message, number, part, receive, room};
 
 /// Largest number of frames in one call.
 pub(crate) const MESSAGES_MAX: usize = 32;
@@ -171,16 +171,7 @@ impl Inbox {
         // control buffer, whose lengths are right. The parts are a header in `vnet`, the whole
         // buffer of a packet in `empty`, and a slice of `rests`: all of them belong to `self`
         // alone, and no two overlap.
-        let received = unsafe {
-            libc::recvmmsg(
-                fd.as_fd_number(),
-                self.headers.as_mut_ptr(),
-                number(count),
-                libc::MSG_DONTWAIT,
-                ptr::null_mut(),
-            )
-        };
-        let received = usize::try_from(received).map_err(|_| io::Error::last_os_error())?;
+        let received = unsafe { receive(fd.as_fd_number(), &mut self.headers[..count]) }?;
         let rests = self.rests.chunks_exact(PAYLOAD_MAX);
         for (at, (mut packet, rest)) in self.empty.drain(..received).zip(rests).enumerate() {
             let header = &self.headers[at];
