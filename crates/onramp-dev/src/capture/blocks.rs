@@ -101,6 +101,36 @@ impl fmt::Debug for Blocks<'_> {
     }
 }
 
+/// A file that is being read, and that no [`CaptureFile`](super::CaptureFile) may empty meanwhile.
+pub(super) struct Shared(File);
+
+impl Shared {
+    /// Locks the file. If its file system has no locks, or the capture is being written, it can be
+    /// read all the same.
+    pub(super) fn lock(file: File) -> Self {
+        let _ = file.try_lock_shared();
+        Self(file)
+    }
+
+    #[cfg(test)]
+    pub(super) fn copy(&self) -> File {
+        self.0.try_clone().expect("a descriptor")
+    }
+}
+
+impl Read for Shared {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.0.read(buffer)
+    }
+}
+
+impl Drop for Shared {
+    /// Releases the lock, which the copy of the descriptor in a forked process would keep.
+    fn drop(&mut self) {
+        let _ = self.0.unlock();
+    }
+}
+
 impl Blocks<'static> {
     /// Opens the capture in the file at `path`.
     ///
@@ -117,10 +147,7 @@ impl Blocks<'static> {
             };
             io::Error::new(error.kind(), format!("cannot read {name}: {error}; {advice}"))
         })?;
-        // A capture that is being read loses its contents to no `CaptureFile`. If the file system
-        // has no locks, or the capture is being written, it can be read all the same.
-        let _ = file.try_lock_shared();
-        Self::new(file, &name.to_string(), advice)
+        Self::new(Shared::lock(file), &name.to_string(), advice)
     }
 }
 

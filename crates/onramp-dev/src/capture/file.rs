@@ -95,6 +95,8 @@ fn unix_ns_at_zero() -> u64 {
 pub struct CaptureFile {
     info: DeviceInfo,
     file: File,
+    /// Whether this device holds a lock on the file.
+    locked: bool,
     format: CaptureFormat,
     unix_ns_at_zero: u64,
     /// The layers of the file's interfaces.
@@ -189,7 +191,10 @@ impl CaptureFile {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
         }
         let format = options.format.unwrap_or_else(|| CaptureFormat::of(path));
-        Self::new(file, &name.to_string(), format, options).map_err(|error| told(&error))
+        let device = Self::new(file, &name.to_string(), format, options);
+        let mut device = device.map_err(|error| told(&error))?;
+        device.locked = kind.is_file();
+        Ok(device)
     }
 
     /// Writes the beginning of a capture to `out`, an empty file or a pipe. [`DeviceInfo::name`]
@@ -207,6 +212,7 @@ impl CaptureFile {
         let mut device = Self {
             info: DeviceInfo::new(format!("capture {name}"), options.mtu),
             file: out,
+            locked: false,
             format,
             unix_ns_at_zero: options.unix_ns_at_zero,
             layers: Vec::new(),
@@ -345,6 +351,16 @@ impl CaptureFile {
     }
 }
 
+impl Drop for CaptureFile {
+    /// Releases the lock, because closing the file need not do so: a process that was forked from
+    /// this one has copies of its descriptors, and each of them would keep the lock.
+    fn drop(&mut self) {
+        if self.locked {
+            let _ = self.file.unlock();
+        }
+    }
+}
+
 impl Device for CaptureFile {
     fn info(&self) -> &DeviceInfo {
         &self.info
@@ -408,4 +424,31 @@ const fn link_type(layer: Layer) -> u32 {
 /// Checks that a write into memory succeeded, which takes everything.
 fn in_memory(written: io::Result<()>) {
     debug_assert!(written.is_ok(), "memory takes everything");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A copy of the descriptor, such as a forked process has, keeps neither a writer's lock nor a
+    /// reader's.
+    #[test]
+    fn a_lock_ends_with_its_device() {
+        let name = format!("onramp-{}-locked.pcapng", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        let options = || CaptureOptions { replace: true, ..CaptureOptions::default() };
+        let device = CaptureFile::create(&path, options()).expect("a file");
+        let copy = device.file.try_clone().expect("a copy");
+        let busy = CaptureFile::create(&path, options()).expect_err("the device has it");
+        assert_eq!(busy.kind(), io::ErrorKind::ResourceBusy);
+        drop(device);
+        CaptureFile::create(&path, options()).expect("nobody has it");
+        let reader = super::super::blocks::Shared::lock(File::open(&path).expect("it is there"));
+        let second = reader.copy();
+        CaptureFile::create(&path, options()).expect_err("the reader has it");
+        drop(reader);
+        CaptureFile::create(&path, options()).expect("nobody has it");
+        drop((copy, second));
+        std::fs::remove_file(&path).expect("it is there");
+    }
 }
