@@ -210,8 +210,10 @@ fn what_is_wrong_with_a_wish_is_told() {
     assert_eq!((&strange["id"], &strange["code"]), (&4.into(), &2.into()));
     // A refused wish does not end the connection.
     assert_eq!(client.ask(&command("ip link show d0"))["code"], 0);
-    let smallest = told(ask(&daemon, &Wanted { size: 42, ..fine })).expect("a report");
-    assert!(smallest.sent > 0);
+    // Packets of the smallest size are sent. The wish is repeated if its thread got no processor
+    // during its short time.
+    let smallest = Wanted { size: 42, ..fine };
+    assert!((0..100).any(|_| told(ask(&daemon, &smallest)).expect("a report").sent > 0));
 }
 
 /// 64 threads may send at a time. Meanwhile, other clients are served.
