@@ -20,7 +20,7 @@ fn both_paths_are_measured_and_documented() {
     let file = folder.path().join("out.json");
     // `tc` accepts the qdisc `pfifo limit 0x1p3`, but Onramp does not.
     let qdiscs = "pfifo,pfifo limit 0x1p3,pfifo";
-    let line = format!("lab kernel --seconds 0.05 --rounds 2 --cpus 1 --qdiscs '{qdiscs}'");
+    let line = format!("lab kernel --seconds 0.3 --rounds 2 --cpus 1 --qdiscs '{qdiscs}'");
     let output = run(&format!("{line} --json {}", file.display()));
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     let document = read_json(&file);
