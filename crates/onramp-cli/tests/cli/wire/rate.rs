@@ -30,7 +30,8 @@ fn measured(output: &Output) -> Measured {
 }
 
 /// A server is ready before the client starts, and TCP passes at the rate and no faster. A busy
-/// machine can make it slow, but not each of several times; `cake` also drops little.
+/// machine can make it slow, or let iperf3 begin its measurement late, but not each of several
+/// times; `cake` also drops little.
 #[test]
 fn tcp_passes_at_the_rate() {
     if !has("iperf3") {
@@ -63,8 +64,8 @@ fn tcp_passes_at_the_rate() {
             let Some(output) = wire_with(tun, words.iter().copied()) else { return };
             assert!(output.status.success(), "{}", stderr(&output));
             let measured = measured(&output);
-            assert!(measured.mbit < most, "{device} {link:?}: {measured:?}");
-            if measured.mbit >= 0.3 * most && (!is_cake || measured.again < 0.05) {
+            let is_right = (0.3 * most..most).contains(&measured.mbit);
+            if is_right && (!is_cake || measured.again < 0.05) {
                 break;
             }
             tries.push(measured);
