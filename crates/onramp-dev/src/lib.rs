@@ -59,8 +59,8 @@ pub use sys::Side;
 #[doc(hidden)]
 pub use sys::run_in_child;
 pub use sys::{
-    Priority, SocketMemory, current_cpu, exact_timers, forks, pin_thread, set_thread_priority,
-    socket_memory, watch_forks,
+    Priority, SocketMemory, Timer, current_cpu, exact_timers, forks, pin_thread,
+    set_thread_priority, socket_memory, watch_forks,
 };
 #[cfg(any(feature = "tap", feature = "packet", feature = "xdp"))]
 pub use sys::{add_interface_address, interface_mtu, set_interface_mtu, set_interface_up};
@@ -69,7 +69,9 @@ pub use sys::{enter_child, tie_child};
 #[cfg(feature = "tap")]
 pub use tap::{Tap, TapOptions, TapReceiver, TapStats};
 #[cfg(feature = "udp")]
-pub use udp::{Udp, UdpOptions, UdpReceiver, UdpReceiverOptions, UdpReceiverStats, UdpStats};
+pub use udp::{
+    Source, Udp, UdpOptions, UdpReceiver, UdpReceiverOptions, UdpReceiverStats, UdpStats,
+};
 pub use wait::ThreadWaker;
 #[cfg(feature = "xdp")]
 pub use xdp::{Attach, Copying, Xdp, XdpOptions, XdpReceiver, XdpStats};

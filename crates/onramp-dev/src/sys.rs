@@ -26,7 +26,6 @@ mod ring;
 #[cfg(feature = "udp")]
 mod sockopt;
 mod time;
-#[cfg(feature = "capture")]
 mod timer;
 #[cfg(feature = "tap")]
 mod tun;
@@ -62,7 +61,7 @@ pub use measure::{SocketMemory, socket_memory};
 #[cfg(all(test, feature = "udp"))]
 pub(crate) use mmsg::View;
 #[cfg(feature = "udp")]
-pub(crate) use mmsg::{Close, Messages};
+pub(crate) use mmsg::{Close, From, Messages};
 #[cfg(feature = "packet")]
 pub(crate) use packet::{Inbox, MESSAGES_MAX, Outbox, PacketFd, Received, Setting};
 #[cfg(feature = "xdp")]
@@ -71,8 +70,7 @@ pub(crate) use ring::Frames as XdpFrames;
 pub(crate) use sockopt::{enable_txtime, path_mtu, set_udp_gro, set_udp_segment, tell_headers};
 pub(crate) use time::monotonic_ns;
 pub use time::{Priority, current_cpu, exact_timers, pin_thread, set_thread_priority};
-#[cfg(feature = "capture")]
-pub(crate) use timer::Timer;
+pub use timer::Timer;
 #[cfg(feature = "tap")]
 pub(crate) use tun::{TunFlags, open_tun, read_frame, set_tun_offload};
 #[cfg(feature = "xdp")]

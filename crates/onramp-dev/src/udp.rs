@@ -24,6 +24,7 @@ mod probe;
 mod queue;
 mod receiver;
 mod route;
+mod source;
 mod stats;
 mod verdict;
 
@@ -39,6 +40,7 @@ use build::Builder;
 use queue::Queue;
 pub use receiver::{UdpReceiver, UdpReceiverOptions, UdpReceiverStats};
 use route::Route;
+pub use source::Source;
 pub use stats::UdpStats;
 
 /// Length of the Ethernet header in front of IP, bytes. Linux counts it in a packet's length and a

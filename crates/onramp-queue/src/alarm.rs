@@ -186,6 +186,25 @@ impl Alarm {
         self.0.fetch_min(next, Relaxed).min(next)
     }
 
+    /// Does what [`rest`](Self::rest) does for a program that waits for a timer in place of a
+    /// sleeping thread: sets the timer, by `set_timer`, for the time until which the program may
+    /// wait. Returns this time; 0 if it must not wait at all.
+    ///
+    /// A thread that has to wake the program sets the timer for time 0. The call sets the timer
+    /// once more if it has just replaced such a setting. Settings of the timer must exclude each
+    /// other, as the kernel's timers do.
+    #[inline]
+    pub fn rest_by(&self, next: u64, set_timer: impl Fn(u64)) -> u64 {
+        let next = self.rest(next);
+        set_timer(next);
+        // A thread that set the timer before this one had set the alarm before that.
+        if self.at() < next && !mutant::is("alarm-rest-by-unchecked") {
+            set_timer(0);
+            return 0;
+        }
+        next
+    }
+
     /// Returns the time that the alarm is set to, in nanoseconds. This is a hint: the time may be
     /// stale as soon as it is read.
     #[inline]

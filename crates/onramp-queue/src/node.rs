@@ -19,6 +19,9 @@ use self::word::Word;
 use crate::meta::{Layer, Meta, PartialChecksum};
 use crate::sync::{Arc, UnsafeCell, alloc, dealloc};
 
+/// The index that stands for no device queue, as in Linux (`NO_QUEUE_MAPPING`).
+pub(crate) const NO_QUEUE: u16 = u16::MAX;
+
 /// Header and payload of a packet, in one allocation.
 #[repr(C, align(64))]
 pub(crate) struct Node {
@@ -41,8 +44,11 @@ pub(crate) struct Tail {
     /// A number by which the sender that submitted the packet recognises its completion; 0 = none.
     /// See [`Pool::counted`](crate::Pool::counted).
     pub(crate) tag: u16,
-    /// Index of the device queue for the packet; `None` if nobody has chosen a queue.
-    pub(crate) queue: Option<u16>,
+    /// Index of the device queue for the packet; [`NO_QUEUE`] if nobody has chosen a queue.
+    pub(crate) queue: u16,
+    /// The number by which a device knows the local address that the packet leaves from; 0 leaves
+    /// the choice to the system.
+    pub(crate) source: u16,
     pub(crate) payload_len: u16,
     /// Number of payload bytes by which the packet uses up the credits of its pool
     /// (`Credits::bytes`).
@@ -163,7 +169,8 @@ impl Node {
             target: Target::Connected,
             capacity,
             tag: 0,
-            queue: None,
+            queue: NO_QUEUE,
+            source: 0,
             payload_len: 0,
             charge: 0,
             layer: Layer::Datagram,
@@ -259,7 +266,8 @@ impl Node {
         // SAFETY: the caller owns the node.
         let (meta, tail) = unsafe { Self::parts(node) };
         *meta = Meta::default();
-        (tail.target, tail.queue, tail.layer) = (Target::Connected, None, Layer::Datagram);
+        (tail.target, tail.layer) = (Target::Connected, Layer::Datagram);
+        (tail.queue, tail.source) = (NO_QUEUE, 0);
         (tail.payload_len, tail.charge, tail.tag, tail.submitted) = (0, charge, 0, false);
         debug_assert!(tail.host.is_none() && !tail.below, "settled as it came home");
     }

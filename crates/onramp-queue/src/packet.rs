@@ -8,12 +8,13 @@
 use std::fmt;
 use std::mem::MaybeUninit;
 use std::net::SocketAddr;
+use std::num::NonZero;
 use std::ops::{Deref, DerefMut};
 use std::ptr::{self, NonNull};
 
 use crate::meta::{Layer, Meta, PartialChecksum};
 use crate::node::home::Home;
-use crate::node::{Before, Node, PAYLOAD_MAX, Tail, Target};
+use crate::node::{Before, NO_QUEUE, Node, PAYLOAD_MAX, Tail, Target};
 
 /// An owned packet: a handle that is one pointer wide.
 #[repr(transparent)]
@@ -69,8 +70,8 @@ impl Packet {
         let mut copy = Self::with_payload(payload);
         *copy = Meta::clone(self);
         let tail = copy.tail_mut();
-        (tail.target, tail.layer, tail.queue) =
-            (self.tail().target, self.layer(), self.chosen_queue());
+        (tail.target, tail.layer) = (self.tail().target, self.layer());
+        (tail.queue, tail.source) = (self.tail().queue, self.tail().source);
         copy
     }
 
@@ -282,7 +283,7 @@ impl Packet {
     #[must_use]
     #[inline]
     pub fn queue(&self) -> u16 {
-        self.tail().queue.unwrap_or(0)
+        self.chosen_queue().unwrap_or(0)
     }
 
     /// Returns the index of the device queue that was chosen for this packet; `None` if nobody has
@@ -290,13 +291,31 @@ impl Packet {
     #[must_use]
     #[inline]
     pub fn chosen_queue(&self) -> Option<u16> {
-        self.tail().queue
+        let queue = self.tail().queue;
+        (queue != NO_QUEUE).then_some(queue)
     }
 
-    /// Chooses the device queue for this packet.
+    /// Chooses the device queue for this packet. The index 65,535 takes the choice back, as in
+    /// Linux (`NO_QUEUE_MAPPING`): no device has so many queues.
     #[inline]
     pub fn set_queue(&mut self, queue: u16) {
-        self.tail_mut().queue = Some(queue);
+        self.tail_mut().queue = queue;
+    }
+
+    /// Returns the number of the local address, and of the interface, that the packet leaves from;
+    /// `None` leaves the choice to the system. The device of the packet gives these numbers: UDP
+    /// sockets know those of `onramp_dev::Source`.
+    #[must_use]
+    #[inline]
+    pub fn source(&self) -> Option<NonZero<u16>> {
+        NonZero::new(self.tail().source)
+    }
+
+    /// Sets where the packet leaves from: see [`source`](Self::source). Devices that are no sockets
+    /// send the packet as it is.
+    #[inline]
+    pub fn set_source(&mut self, source: Option<NonZero<u16>>) {
+        self.tail_mut().source = source.map_or(0, NonZero::get);
     }
 
     /// Sets whether a link accepted the packet. Only an accepted packet yields a completion when it

@@ -21,7 +21,7 @@ mod view;
 
 use std::fmt;
 use std::mem;
-use std::net::{SocketAddr, UdpSocket};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::ptr;
 
@@ -46,8 +46,9 @@ const COPY_MAX: usize = 512;
 /// Largest number of copied bytes in one call.
 const COPIES_MAX: usize = 1 << 16;
 
-/// Largest number of control messages with one message: segment size, ECN, transmit time.
-const CONTROLS_MAX: usize = 3;
+/// Number of places for the control messages of one message: segment size, ECN, transmit time, and
+/// two for the source, which is longer.
+const CONTROLS_MAX: usize = 5;
 
 /// Flags of each call: send without waiting, and raise no signal if the socket was shut down.
 const FLAGS: c_int = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
@@ -128,8 +129,20 @@ pub(crate) struct Close {
     /// Whether the message is IPv6 (`false`: IPv4), and its traffic class; `None` means the
     /// socket's class.
     pub(crate) class: Option<(bool, u8)>,
+    /// Where the message leaves from; `None` leaves the choice to the kernel.
+    pub(crate) from: Option<From>,
     /// Transmit time, nanoseconds on `CLOCK_MONOTONIC`; `None` means at once.
     pub(crate) txtime_ns: Option<u64>,
+}
+
+/// The local address from which a message leaves, and the index of the interface. An unspecified
+/// address and the index 0 leave the choice to the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum From {
+    /// Of a message of an IPv4 socket.
+    V4(Ipv4Addr, u32),
+    /// Of a message of an IPv6 socket. An IPv4 address is mapped.
+    V6(Ipv6Addr, u32),
 }
 
 impl Messages {
@@ -256,8 +269,7 @@ impl Messages {
         let header = &mut self.headers[self.built].msg_hdr;
         header.msg_namelen = close.name.map_or(0, |addr| self.names[self.built].set(addr));
         header.msg_iovlen = number(shape.parts.into());
-        let controls = close.controls(&mut self.controls[self.built]);
-        header.msg_controllen = number(controls * size_of::<Control>());
+        header.msg_controllen = number(close.controls(&mut self.controls[self.built]));
         self.shapes[self.built] = shape;
         self.built += 1;
         #[expect(clippy::cast_possible_truncation, reason = "at most PARTS_MAX")]
@@ -385,7 +397,7 @@ impl fmt::Debug for Messages {
 }
 
 impl Close {
-    /// Writes the control messages of a message and returns their number.
+    /// Writes the control messages of a message and returns their length in bytes.
     #[inline]
     fn controls(&self, into: &mut [Control; CONTROLS_MAX]) -> usize {
         let mut count = 0;
@@ -407,12 +419,57 @@ impl Close {
         if let Some(at) = self.txtime_ns {
             put(Control::new(libc::SOL_SOCKET, libc::SCM_TXTIME, &at.to_ne_bytes()));
         }
-        count
+        // The source comes last, because it ends within its second place.
+        let mut spare = 0;
+        if let Some(from) = self.from {
+            let (first, second, unused) = from.control();
+            put(first);
+            put(second);
+            spare = unused;
+        }
+        count * size_of::<Control>() - spare
+    }
+}
+
+impl From {
+    /// Returns the control message, which takes two places, and the number of bytes at the end of
+    /// the second place that do not belong to it.
+    #[inline]
+    fn control(self) -> (Control, Control, usize) {
+        // `struct in6_pktinfo` is the address and the index, `struct in_pktinfo` the index, the
+        // address and another address, which the kernel fills for receivers.
+        let (level, kind, data, len) = match self {
+            Self::V4(addr, interface) => {
+                let mut data = [0; 20];
+                data[..4].copy_from_slice(&interface.to_ne_bytes());
+                data[4..8].copy_from_slice(&addr.octets());
+                (libc::IPPROTO_IP, libc::IP_PKTINFO, data, size_of::<libc::in_pktinfo>())
+            }
+            Self::V6(addr, interface) => {
+                let mut data = [0; 20];
+                data[..16].copy_from_slice(&addr.octets());
+                data[16..].copy_from_slice(&interface.to_ne_bytes());
+                (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO, data, size_of::<libc::in6_pktinfo>())
+            }
+        };
+        let (begin, rest) = data.split_first_chunk::<8>().unwrap_or((&[0; 8], &[]));
+        let (middle, end) = rest.split_first_chunk::<8>().unwrap_or((&[0; 8], &[]));
+        let end = end.first_chunk::<4>().copied().unwrap_or_default();
+        let head = mem::offset_of!(Control, data);
+        let first = Control { len: head + len, level, kind, data: *begin };
+        // The data goes on where the next control message would begin.
+        let second = Control {
+            len: usize::from_ne_bytes(*middle),
+            level: c_int::from_ne_bytes(end),
+            ..Control::default()
+        };
+        let space = (head + len).next_multiple_of(align_of::<Control>());
+        (first, second, 2 * size_of::<Control>() - space)
     }
 }
 
 /// One control message: a `cmsghdr` with up to eight bytes of data. All control messages used here
-/// take the same space.
+/// take the same space, except that of the source, which takes up to two.
 #[repr(C, align(8))]
 #[derive(Clone, Copy, Default)]
 struct Control {

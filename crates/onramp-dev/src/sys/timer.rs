@@ -1,18 +1,22 @@
-//! A timer that a thread waits for with `poll`.
+//! A timer whose descriptor a thread can wait for.
 //!
 //! Source: `timerfd_create(2)`.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 
-/// A timer of the clock `CLOCK_MONOTONIC`. Its descriptor is readable from the time for which the
-/// timer is set until it is set again.
+/// A timer of the clock `CLOCK_MONOTONIC`, that of [`MonotonicClock`](crate::MonotonicClock). Its
+/// descriptor is readable from the time for which the timer is set until the timer is set again.
 #[derive(Debug)]
-pub(crate) struct Timer(OwnedFd);
+pub struct Timer(OwnedFd);
 
 impl Timer {
     /// Makes a timer that is not set.
-    pub(crate) fn new() -> io::Result<Self> {
+    ///
+    /// # Errors
+    ///
+    /// Fails if the process has no descriptor left.
+    pub fn new() -> io::Result<Self> {
         let flags = libc::TFD_NONBLOCK | libc::TFD_CLOEXEC;
         // SAFETY: the call takes no pointers.
         let fd = unsafe { libc::timerfd_create(libc::CLOCK_MONOTONIC, flags) };
@@ -24,7 +28,12 @@ impl Timer {
     }
 
     /// Sets the timer for this time, in nanoseconds; the past means now. `None` stops it.
-    pub(crate) fn set(&self, at: Option<u64>) -> io::Result<()> {
+    ///
+    /// # Errors
+    ///
+    /// The kernel has no reason to refuse the call: an error is a fault of this process, such as a
+    /// descriptor that other code has closed.
+    pub fn set(&self, at: Option<u64>) -> io::Result<()> {
         // Zero would stop the timer.
         let ns = at.map_or(0, |at| at.max(1));
         let value = libc::timespec {

@@ -59,11 +59,11 @@ impl Builder {
     }
 
     /// Builds one message from `first` and the packets behind it with the same flow, destination,
-    /// ECN code point and size. Only the last packet of a message may be shorter. A packet whose
-    /// transmit time is passed to the kernel is a message by itself.
+    /// source, ECN code point and size. Only the last packet of a message may be shorter. A packet
+    /// whose transmit time is passed to the kernel is a message by itself.
     #[inline]
     fn run(&self, first: Packet, burst: &mut PacketList, now: Instant, messages: &mut Messages) {
-        let (flow, dest, ecn) = (first.flow, first.dest(), first.ecn);
+        let (flow, dest, source, ecn) = (first.flow, first.dest(), first.source(), first.ecn);
         let size = first.payload().len();
         let txtime_ns = self.txtime(&first, now);
         let (mut segments, mut len, mut bytes) = (1, size, size);
@@ -84,7 +84,8 @@ impl Builder {
                 && bytes <= MESSAGE_MAX
                 && self.txtime(next, now).is_none()
                 && !is_super(next)
-                && next.dest() == dest;
+                && next.dest() == dest
+                && next.source() == source;
             if !joins {
                 break;
             }
@@ -96,14 +97,15 @@ impl Builder {
         #[expect(clippy::cast_possible_truncation, reason = "with a second segment, below 65,507")]
         let segment = (segments > 1).then_some(size as u16);
         let name = self.route.name(dest);
-        let class = self.route.class(name, ecn);
-        messages.close(&Close { name, segment, segments, class, txtime_ns });
+        let (class, from) = (self.route.class(name, ecn), self.route.from(name, source));
+        messages.close(&Close { name, segment, segments, class, from, txtime_ns });
     }
 
     /// Builds as few messages as possible from a packet that already holds several datagrams.
     fn cut(&self, pkt: Packet, segments_max: u16, now: Instant, messages: &mut Messages) {
         let name = self.route.name(pkt.dest());
-        let (class, txtime_ns) = (self.route.class(name, pkt.ecn), self.txtime(&pkt, now));
+        let (class, from) = (self.route.class(name, pkt.ecn), self.route.from(name, pkt.source()));
+        let txtime_ns = self.txtime(&pkt, now);
         let (gso_size, mut left) = (pkt.gso_size, pkt.payload().len());
         let size = usize::from(gso_size);
         let most = (MESSAGE_MAX / size).clamp(1, segments_max.into());
@@ -115,7 +117,7 @@ impl Builder {
             #[expect(clippy::cast_possible_truncation, reason = "at most `segments_max`")]
             let segments = bytes.div_ceil(size) as u16;
             let segment = (segments > 1).then_some(gso_size);
-            messages.close(&Close { name, segment, segments, class, txtime_ns });
+            messages.close(&Close { name, segment, segments, class, from, txtime_ns });
         }
     }
 

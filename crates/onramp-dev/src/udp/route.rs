@@ -2,9 +2,13 @@
 //! classes.
 
 use std::io;
-use std::net::{SocketAddr, SocketAddrV4, SocketAddrV6, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6, UdpSocket};
+use std::num::NonZero;
 
 use socket2::SockRef;
+
+use super::source::{self, Local};
+use crate::sys::From;
 
 /// The two low bits of a traffic class are the ECN field (RFC 3168).
 const ECN_MASK: u8 = 0b11;
@@ -56,13 +60,52 @@ impl Route {
         if ecn & ECN_MASK == 0 {
             return None;
         }
-        let ipv6 = match name.or(self.peer) {
+        let ipv6 = self.sends_ipv6(name);
+        let class = if ipv6 { self.class_v6 } else { self.class_v4 };
+        Some((ipv6, class & !ECN_MASK | ecn & ECN_MASK))
+    }
+
+    /// Returns the local address and interface that a message must carry for the source with this
+    /// number. `None`: it carries none.
+    ///
+    /// The kernel ignores an IPv6 address with a message of an IPv4 socket. So that the message
+    /// does not leave from another address, such a source becomes the broadcast address, from which
+    /// the kernel sends nothing (EINVAL, `ip_route_output_key_hash_rcu` in `net/ipv4/route.c`,
+    /// 7.2); and so does a source that nobody has made.
+    #[inline]
+    pub(super) fn from(
+        &self,
+        name: Option<SocketAddr>,
+        number: Option<NonZero<u16>>,
+    ) -> Option<From> {
+        const BROADCAST: Local = Local { addr: IpAddr::V4(Ipv4Addr::BROADCAST), interface: 0 };
+        let Local { addr, interface } = source::local(number?).unwrap_or(BROADCAST);
+        if self.ipv6 {
+            let addr = match addr {
+                IpAddr::V6(addr) if !addr.is_unspecified() => addr,
+                IpAddr::V4(addr) if !addr.is_unspecified() => addr.to_ipv6_mapped(),
+                // The address of the family of the message that stands for no address.
+                _ if self.sends_ipv6(name) => Ipv6Addr::UNSPECIFIED,
+                _ => Ipv4Addr::UNSPECIFIED.to_ipv6_mapped(),
+            };
+            return Some(From::V6(addr, interface));
+        }
+        let addr = match addr {
+            IpAddr::V4(addr) => addr,
+            IpAddr::V6(addr) if addr.is_unspecified() => Ipv4Addr::UNSPECIFIED,
+            IpAddr::V6(addr) => addr.to_ipv4_mapped().unwrap_or(Ipv4Addr::BROADCAST),
+        };
+        Some(From::V4(addr, interface))
+    }
+
+    /// Whether a message that carries the address `name` is IPv6.
+    #[inline]
+    fn sends_ipv6(&self, name: Option<SocketAddr>) -> bool {
+        match name.or(self.peer) {
             Some(SocketAddr::V6(to)) => to.ip().to_ipv4_mapped().is_none(),
             Some(SocketAddr::V4(_)) => false,
             None => self.ipv6,
-        };
-        let class = if ipv6 { self.class_v6 } else { self.class_v4 };
-        Some((ipv6, class & !ECN_MASK | ecn & ECN_MASK))
+        }
     }
 
     /// Returns `addr` in the form that the socket's address family uses. If there is no such form,

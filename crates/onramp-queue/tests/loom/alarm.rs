@@ -1,9 +1,9 @@
 //! Models of threads that request visits and of a thread that sleeps and makes the visits: no
 //! wake-up is lost.
 
-use loom::sync::Arc;
 use loom::sync::atomic::AtomicBool;
 use loom::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use loom::sync::{Arc, Mutex};
 use loom::thread::{self, Thread};
 use onramp_queue::{Alarm, Due, Marks, NEVER};
 
@@ -120,6 +120,31 @@ fn a_later_time_is_not_forgotten() {
             assert_eq!(rounds.alarm.at(), 9);
             late.join().unwrap();
         }
+    });
+}
+
+/// A program waits for a timer in place of a sleeping thread. Another thread requests a visit, and
+/// sets the timer for now if necessary, while the program ends a round by setting the timer. Either
+/// the round has done the work, or the timer is due in time.
+///
+/// Must fail with each of these mutants: alarm-rest-by-unchecked.
+#[test]
+fn a_ring_outlives_the_end_of_a_round() {
+    check(3, || {
+        let rounds = Rounds::new();
+        let timer = Arc::new(Mutex::new(NEVER));
+        let (theirs, bell) = (rounds.clone(), timer.clone());
+        let other = spawn(move || {
+            // Relaxed: the note of the due time orders this write.
+            theirs.todo[0].store(true, Relaxed);
+            if 5 < theirs.due[0].note(5) && theirs.alarm.set(5) {
+                *bell.lock().unwrap() = 0;
+            }
+        });
+        let (done, next) = rounds.round(5);
+        rounds.alarm.rest_by(next, |at| *timer.lock().unwrap() = at);
+        other.join().unwrap();
+        assert!(done == 1 || *timer.lock().unwrap() <= 5, "the program waits for ever");
     });
 }
 

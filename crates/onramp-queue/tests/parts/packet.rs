@@ -1,5 +1,7 @@
 //! The properties of a packet, and how its payload is split into datagrams.
 
+use std::num::NonZero;
+
 use onramp_queue::{
     Completion, Credits, DropReason, Layer, PAYLOAD_MAX, Packet, PacketList, Pool, prefetch,
     prefetch_write,
@@ -14,9 +16,9 @@ fn a_new_packet_says_nothing() {
 }
 
 #[test]
-fn queue_and_layer_are_what_was_said_last() {
+fn queue_layer_and_source_are_what_was_said_last() {
     let mut pkt = Packet::with_payload(b"abc");
-    for queue in [7, u16::MAX, 1, 0] {
+    for queue in [7, u16::MAX - 1, 1, 0] {
         pkt.set_queue(queue);
         assert_eq!((pkt.queue(), pkt.chosen_queue()), (queue, Some(queue)));
         assert_eq!(pkt.duplicate().chosen_queue(), Some(queue));
@@ -25,22 +27,34 @@ fn queue_and_layer_are_what_was_said_last() {
         pkt.set_layer(layer);
         assert_eq!((pkt.layer(), pkt.duplicate().layer()), (layer, layer));
     }
+    // This index takes the choice back.
+    pkt.set_queue(u16::MAX);
+    assert_eq!((pkt.queue(), pkt.chosen_queue()), (0, None));
     assert_eq!(Packet::new(1).duplicate().chosen_queue(), None);
+    assert_eq!(pkt.source(), None);
+    for number in [1, u16::MAX] {
+        pkt.set_source(NonZero::new(number));
+        assert_eq!((pkt.source(), pkt.duplicate().source()), (NonZero::new(number), pkt.source()));
+    }
+    pkt.set_source(None);
+    assert_eq!(pkt.source(), None);
 }
 
 /// When a pool hands out a packet again, the packet has lost all properties that it had before,
 /// also those that its `Debug` output does not show.
 #[test]
-fn a_packet_taken_again_has_no_queue_and_no_layer() {
+fn a_packet_taken_again_has_no_queue_layer_and_source() {
     let mut pool = Pool::new(Credits { packets: 1, bytes: 100 });
     let mut pkt = pool.take(16).expect("a credit");
     let address = pkt.payload().as_ptr();
     pkt.set_queue(9);
     pkt.set_layer(Layer::Ip);
+    pkt.set_source(NonZero::new(3));
     pool.take_back(pkt);
     let again = pool.take(16).expect("it is back");
     assert_eq!(again.payload().as_ptr(), address, "the same memory");
     assert_eq!((again.chosen_queue(), again.layer()), (None, Layer::Datagram));
+    assert_eq!(again.source(), None);
 }
 
 fn sizes(len: usize, gso_size: u16) -> Vec<usize> {

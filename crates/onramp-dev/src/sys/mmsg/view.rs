@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use onramp_queue::{Packet, PacketList};
 
-use super::{Close, Control, Messages};
+use super::{Close, Control, From, Messages};
 
 /// One message, copied out of the arrays of [`Messages`].
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,6 +17,7 @@ pub(crate) struct View {
     pub(crate) class_v4: Option<i32>,
     pub(crate) class_v6: Option<i32>,
     pub(crate) txtime_ns: Option<u64>,
+    pub(crate) from: Option<From>,
 }
 
 impl View {
@@ -47,9 +48,14 @@ impl Messages {
             payload.extend_from_slice(bytes);
         }
         let name = self.names[at].get(header.msg_namelen);
-        let count = header.msg_controllen / size_of::<Control>();
-        assert_eq!(header.msg_controllen % size_of::<Control>(), 0);
-        let controls = &self.controls[at][..count];
+        let all = &self.controls[at];
+        let source = all.iter().position(Control::is_source);
+        let source = source.filter(|at| at * size_of::<Control>() < header.msg_controllen);
+        let count = source.unwrap_or(header.msg_controllen / size_of::<Control>());
+        let behind = header.msg_controllen - count * size_of::<Control>();
+        assert_eq!(behind, source.map_or(0, |at| all[at].len.next_multiple_of(8)), "no gap");
+        let from = source.map(|at| read_source(all[at], all[at + 1]));
+        let controls = &all[..count];
         View {
             payload,
             parts,
@@ -59,7 +65,32 @@ impl Messages {
             class_v6: value(controls, libc::IPPROTO_IPV6, libc::IPV6_TCLASS)
                 .map(i32::from_ne_bytes),
             txtime_ns: value(controls, libc::SOL_SOCKET, libc::SCM_TXTIME).map(u64::from_ne_bytes),
+            from,
         }
+    }
+}
+
+impl Control {
+    fn is_source(&self) -> bool {
+        let kind = (self.level, self.kind);
+        kind == (libc::IPPROTO_IP, libc::IP_PKTINFO)
+            || kind == (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO)
+    }
+}
+
+/// Reads the source that lies in two places.
+fn read_source(first: Control, second: Control) -> From {
+    let mut data = first.data.to_vec();
+    data.extend_from_slice(&second.len.to_ne_bytes());
+    data.extend_from_slice(&second.level.to_ne_bytes());
+    let word = |at: usize| data[at..at + 4].try_into().expect("four bytes");
+    if first.level == libc::IPPROTO_IP {
+        assert_eq!((first.len, &data[8..]), (16 + 12, &[0; 12][..]));
+        From::V4(std::net::Ipv4Addr::from(word(4)), u32::from_ne_bytes(word(0)))
+    } else {
+        assert_eq!(first.len, 16 + 20);
+        let addr: [u8; 16] = data[..16].try_into().expect("16 bytes");
+        From::V6(addr.into(), u32::from_ne_bytes(word(16)))
     }
 }
 
@@ -72,7 +103,8 @@ fn value<const N: usize>(controls: &[Control], level: i32, kind: i32) -> Option<
 /// `take` adds as many bytes of the packet given to `hold` as asked for, or all that are left.
 #[test]
 fn a_held_packet_is_taken_to_its_end() {
-    let close = Close { name: None, segment: None, segments: 1, class: None, txtime_ns: None };
+    let close =
+        Close { name: None, segment: None, segments: 1, class: None, from: None, txtime_ns: None };
     let mut messages = Messages::new();
     messages.hold(Packet::with_payload(b"0123456789"));
     for asked in [4, 4, 4] {

@@ -1,12 +1,14 @@
 //! The messages that the queue builds from packets.
 
-use std::net::{Ipv6Addr, SocketAddr, SocketAddrV6, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, UdpSocket};
 
 use libc::EAGAIN;
 use onramp_queue::Counter;
 
 use super::Answer::{Fail, Take};
 use super::*;
+use crate::sys::From;
+use crate::udp::Source;
 use crate::udp::build::MESSAGE_MAX;
 
 /// Returns a list with one super-packet of `len` bytes, which consists of datagrams of `gso_size`
@@ -422,4 +424,66 @@ fn a_route_is_read_from_the_socket() {
     let view = message(&mut queue, Some("[::1]:9"), 1);
     assert_eq!((view.class_v4, view.class_v6), (None, Some(1)));
     assert!(message(&mut queue, Some(&peer.to_string()), 0).name.is_some());
+}
+
+/// Packets of one flow that leave from different addresses are messages of their own, each with its
+/// source behind its other control messages.
+#[test]
+fn packets_of_one_source_are_joined() {
+    let source = |last: u8| Source::new([127, 0, 0, last].into(), 3).expect("a number");
+    let sources = [Some(1), Some(1), Some(2), None, None, Some(1)].map(|last| last.map(source));
+    let mut packets: Vec<_> = run(&[100; 6]).collect();
+    for (packet, source) in packets.iter_mut().zip(sources) {
+        packet.set_source(source.map(Source::number));
+        packet.ecn = 2;
+    }
+    let mut queue = queue([]);
+    transmit(&mut queue, &mut packets.into_iter().collect());
+    let views: Vec<_> =
+        queue.wire.taken.iter().map(|view| (view.from, view.segment, view.class_v4)).collect();
+    let from = |last: u8| Some(From::V4([127, 0, 0, last].into(), 3));
+    let want = [(from(1), Some(100)), (from(2), None), (None, Some(100)), (from(1), None)];
+    assert_eq!(views, want.map(|(from, segment)| (from, segment, Some(2))));
+}
+
+/// A super-packet takes its source into each of its messages.
+#[test]
+fn each_message_of_a_super_packet_has_its_source() {
+    let v6: Ipv6Addr = "2001:db8::1".parse().expect("an address");
+    let source = Source::new(v6.into(), 9).expect("a number");
+    let mut burst: PacketList = super_packet(65_535, 1_000);
+    let mut packet = burst.pop_front().expect("one");
+    packet.set_source(Some(source.number()));
+    let mut queue = queue_on(Route::new(true, None, 0, 0), []);
+    transmit(&mut queue, &mut [packet].into_iter().collect());
+    let froms: Vec<_> = queue.wire.taken.iter().map(|view| view.from).collect();
+    assert_eq!(froms, [Some(From::V6(v6, 9)); 2]);
+}
+
+/// What the kernel would ignore becomes an address that it refuses, and no address is written in
+/// the family of the message.
+#[test]
+fn a_source_is_of_the_family_of_its_message() {
+    let (v4, v6) = (Ipv4Addr::new(192, 0, 2, 1), Ipv6Addr::LOCALHOST);
+    let (any_v4, any_v6) = (Ipv4Addr::UNSPECIFIED, Ipv6Addr::UNSPECIFIED);
+    let mapped = |addr: Ipv4Addr| From::V6(addr.to_ipv6_mapped(), 5);
+    let to_v4: SocketAddr = "[::ffff:192.0.2.9]:1".parse().expect("an address");
+    let to_v6: SocketAddr = "[2001:db8::9]:1".parse().expect("an address");
+    let plain = Route::new(false, None, 0, 0);
+    let dual = Route::new(true, None, 0, 0);
+    for (route, name, addr, want) in [
+        (plain, None, IpAddr::from(v4), From::V4(v4, 5)),
+        (plain, None, v4.to_ipv6_mapped().into(), From::V4(v4, 5)),
+        (plain, None, any_v6.into(), From::V4(any_v4, 5)),
+        (plain, None, v6.into(), From::V4(Ipv4Addr::BROADCAST, 5)),
+        (dual, Some(to_v4), v4.into(), mapped(v4)),
+        (dual, Some(to_v4), any_v4.into(), mapped(any_v4)),
+        (dual, Some(to_v4), any_v6.into(), mapped(any_v4)),
+        (dual, Some(to_v6), v6.into(), From::V6(v6, 5)),
+        (dual, Some(to_v6), any_v4.into(), From::V6(any_v6, 5)),
+    ] {
+        let source = Source::new(addr, 5).expect("a number");
+        assert_eq!(route.from(name, Some(source.number())), Some(want), "{name:?} {addr}");
+    }
+    assert_eq!(plain.from(None, None), None);
 }
