@@ -16,7 +16,7 @@ use onramp_core::qdisc::Kind;
 use onramp_core::{ConfigError, Device, Kinds, Mode, Rate, SharedRate};
 #[cfg(feature = "udp")]
 use onramp_dev::DeviceError;
-use onramp_dev::Priority;
+use onramp_dev::{Priority, Timer};
 use onramp_queue::Credits;
 
 #[cfg(feature = "udp")]
@@ -75,6 +75,7 @@ pub struct LinkBuilder {
     ports_max: Option<usize>,
     measures: bool,
     timing: Timing,
+    manual: bool,
 }
 
 /// What the caller wants in front of each port.
@@ -118,6 +119,8 @@ pub enum BuildError {
     Device(DeviceError),
     /// The system could not start a runner thread.
     Runner(io::Error),
+    /// The system could not make the timer of a link without threads.
+    Timer(io::Error),
     /// A runner thread could not be pinned to a processor (made to run only there). The fields are
     /// the number of the processor and the kernel's error.
     Pin(usize, io::Error),
@@ -145,6 +148,11 @@ impl fmt::Display for BuildError {
                 f,
                 "cannot start the runner thread: {error}; look at the limits on threads \
                  (ulimit -u, cgroup pids.max)"
+            ),
+            Self::Timer(error) => write!(
+                f,
+                "cannot make the timer of a link without threads: {error}; look at the limit on \
+                 open files (ulimit -n)"
             ),
             Self::Pin(cpu, error) => write!(
                 f,
@@ -200,6 +208,7 @@ impl LinkBuilder {
             ports_max: None,
             measures: false,
             timing: Timing::default(),
+            manual: false,
         }
     }
 
@@ -452,6 +461,66 @@ impl LinkBuilder {
         self
     }
 
+    /// Makes a link without threads. The program itself does the work of the runner: it calls
+    /// [`Link::run`] when the link's [descriptor](Link::descriptor) is readable, or at the time
+    /// that the previous call has returned. Default: a link has threads.
+    ///
+    /// Use it in a program that has a loop of its own around `epoll` or `poll` and wants no other
+    /// threads, or that wants to know exactly when packets leave. Several threads may send all the
+    /// same. A call that waits, such as [`Sender::send`](crate::Sender::send) of a sender without
+    /// credit, [`Link::flush`] and [`Link::close`], does the runner's work while it waits, so it
+    /// ends although the loop stands still meanwhile. A future such as
+    /// [`Sender::ready`](crate::Sender::ready) waits for the program to call `run`. A device that
+    /// blocks, blocks the program.
+    ///
+    /// The options of threads, [`runners`](Self::runners), [`runner_cpus`](Self::runner_cpus),
+    /// [`runner_priority`](Self::runner_priority) and [`spin`](Self::spin), do not go with it:
+    /// [`build`](Self::build) then fails.
+    ///
+    /// ```
+    /// use onramp::Link;
+    /// use rustix::event::{PollFd, PollFlags, poll};
+    ///
+    /// let receiver = std::net::UdpSocket::bind("127.0.0.1:0")?;
+    /// let link = Link::udp("127.0.0.1:0")
+    ///     .ports(1)
+    ///     .qdisc("tbf rate 1mbit burst 1600 limit 100kb")
+    ///     .manual()
+    ///     .build()?;
+    /// let mut sender = link.sender();
+    /// let flow = sender.flow(receiver.local_addr()?);
+    /// for number in 0..5 {
+    ///     sender.try_send(&flow, &[number; 1_000])?;
+    /// }
+    /// while link.stats().sent < 5 {
+    ///     let descriptor = link.descriptor().expect("the link has no threads");
+    ///     poll(&mut [PollFd::new(&descriptor, PollFlags::IN)], None)?;
+    ///     link.run();
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn manual(mut self) -> Self {
+        self.manual = true;
+        self
+    }
+
+    /// Makes the timer of a link without threads.
+    fn program_timer(&self) -> Result<Timer, BuildError> {
+        const NONE: &str = "0, because the program runs the link (`manual`)";
+        for (what, value) in [
+            ("the number of runners", self.runners.unwrap_or(0)),
+            ("the number of processors for runners", self.runner_cpus.len()),
+            ("the number of priorities for runners", self.runner_priority.iter().count()),
+            ("the nanoseconds to spin", usize::try_from(self.timing.spin_ns).unwrap_or(usize::MAX)),
+        ] {
+            if value > 0 {
+                return Err(BuildError::Range(what, value, NONE));
+            }
+        }
+        Timer::new().map_err(BuildError::Timer)
+    }
+
     /// Makes the link and starts its runner threads.
     ///
     /// # Errors
@@ -459,6 +528,7 @@ impl LinkBuilder {
     /// Returns a [`BuildError`] that names what was wrong. In this case, no thread and no socket is
     /// left behind.
     pub fn build(self) -> Result<Link, BuildError> {
+        let timer = if self.manual { Some(self.program_timer()?) } else { None };
         let kinds = Kinds::new(self.kinds).map_err(BuildError::Qdisc)?;
         let tree = self.tree.with_kinds(&kinds).map_err(BuildError::Qdisc)?;
         let credits = self.credits.unwrap_or(CREDITS_DEFAULT);
@@ -517,6 +587,7 @@ impl LinkBuilder {
             rate,
             runners,
             priority: self.runner_priority,
+            timer,
             ports_max,
             udp,
         };

@@ -36,6 +36,18 @@ impl fmt::Display for TrySendError {
 
 impl std::error::Error for TrySendError {}
 
+impl TrySendError {
+    /// Returns the error of a call that waits for room; `None` if it helps to wait.
+    pub(crate) fn lasting(self) -> Option<SendError> {
+        match self {
+            Self::Full => None,
+            Self::TooLarge => Some(SendError::TooLarge),
+            Self::Closed => Some(SendError::Closed),
+            Self::PortDead => Some(SendError::PortDead),
+        }
+    }
+}
+
 /// Error of calls that wait for room, such as [`Sender::send`](crate::Sender::send): why the link
 /// will never accept the packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,6 +1,7 @@
 //! Flows: to which port the packets of a flow go, and how qdiscs schedule these packets.
 
 use std::net::SocketAddr;
+use std::num::NonZero;
 
 use onramp_core::Rate;
 
@@ -43,6 +44,8 @@ pub struct Flow {
     /// Whether packets take the port of the sender's processor instead of `port`.
     pub(crate) by_cpu: bool,
     pub(crate) dest: Option<SocketAddr>,
+    /// The number of the [`Source`](onramp_dev::Source) from which packets leave.
+    pub(crate) source: Option<NonZero<u16>>,
     pub(crate) overhead: u32,
     pub(crate) pacing_rate: u64,
     pub(crate) priority: u32,
@@ -62,6 +65,7 @@ impl Flow {
             port,
             by_cpu: false,
             dest,
+            source: None,
             overhead,
             pacing_rate: 0,
             priority: 0,
@@ -90,6 +94,33 @@ impl Flow {
     /// rate.
     pub fn set_pacing_rate(&mut self, rate: Rate) {
         self.pacing_rate = rate.as_bytes_per_second();
+    }
+
+    /// Returns the flow with its packets leaving from this local address and interface, in place of
+    /// those that the routing table chooses. Use it in a server that has several addresses and
+    /// whose socket is bound to none of them, so that it answers from the address that it was asked
+    /// on. It applies to links over UDP sockets; other devices send the packets as they are.
+    ///
+    /// ```
+    /// use onramp::dev::Source;
+    /// use onramp::{Link, Mapping};
+    ///
+    /// let server = Link::udp("0.0.0.0:0").ports(1).build()?;
+    /// let client = std::net::UdpSocket::bind("127.0.0.1:0")?;
+    /// let mut sender = server.sender();
+    /// // The client asked 127.0.0.9, so this is where the answer has to come from.
+    /// let source = Source::new([127, 0, 0, 9].into(), 0)?;
+    /// let flow = sender.flow(client.local_addr()?).with_source(source);
+    /// sender.send(&flow, b"an answer")?;
+    /// let (_, from) = client.recv_from(&mut [0; 16])?;
+    /// assert_eq!(from.ip().to_string(), "127.0.0.9");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[cfg(feature = "udp")]
+    #[must_use]
+    pub fn with_source(mut self, source: onramp_dev::Source) -> Self {
+        self.source = Some(source.number());
+        self
     }
 
     /// Returns the flow with this priority (`SO_PRIORITY`). Qdiscs such as `prio` choose a band by

@@ -64,7 +64,7 @@ pub use self::{
     ingress::{HeldIngress, LinkIngress},
     line::Line,
     link::Link,
-    sender::{FlowStats, Ready, Sender},
+    sender::{FlowStats, Message, Ready, Sender},
     shared::CloseReport,
     stats::{LinkStats, PortSnapshot},
 };

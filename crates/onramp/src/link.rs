@@ -6,7 +6,8 @@ mod ports;
 #[cfg(feature = "udp")]
 use std::io;
 #[cfg(feature = "udp")]
-use std::net::UdpSocket;
+use std::net::{SocketAddr, UdpSocket};
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,6 +15,8 @@ use onramp_core::{Clock, Instant};
 use onramp_dev::MonotonicClock;
 #[cfg(feature = "udp")]
 use onramp_dev::{UdpReceiver, UdpReceiverOptions, UdpStats};
+
+use onramp_queue::Credits;
 
 use crate::Sender;
 use crate::runner::{StartError, ThreadGroup};
@@ -56,7 +59,8 @@ impl Link {
         // From here on, the handle owns the link: if this function fails, dropping the handle ends
         // the threads that were started.
         let handle = Arc::new(Handle { shared: shared.clone() });
-        for me in 0..shared.rig.runners.len() {
+        let has_threads = shared.rig.threads.descriptor().is_none();
+        for me in (0..shared.rig.runners.len()).filter(|_| has_threads) {
             let cpu = cpus.get(me % cpus.len().max(1)).copied();
             ThreadGroup::start(&shared, me, cpu, MonotonicClock)?;
         }
@@ -69,7 +73,55 @@ impl Link {
     /// Makes a sender. Each thread that sends needs a sender of its own.
     #[must_use]
     pub fn sender(&self) -> Sender {
-        Sender::new(self.handle.clone())
+        self.sender_with(self.shared().credits)
+    }
+
+    /// Makes a sender with credits of its own, in place of those of the link
+    /// ([`LinkBuilder::credits`]): more for a sender of long bursts, fewer for one whose packets
+    /// must not wait long. [`LinkBuilder::credits_per_port`] bounds these credits, too.
+    ///
+    /// [`LinkBuilder::credits`]: crate::LinkBuilder::credits
+    /// [`LinkBuilder::credits_per_port`]: crate::LinkBuilder::credits_per_port
+    ///
+    /// # Panics
+    ///
+    /// Panics when `credits` has 0 packets, or more than 32,768.
+    #[must_use]
+    pub fn sender_with(&self, credits: Credits) -> Sender {
+        let range = 1..=Credits::PACKETS_MAX;
+        assert!(
+            range.contains(&credits.packets),
+            "a sender has credits for 1 to 32768 packets, not for {}",
+            credits.packets
+        );
+        Sender::new(self.handle.clone(), credits)
+    }
+
+    /// Does the work of the runner in a link that was built [without
+    /// threads](crate::LinkBuilder::manual): sends the packets whose time has come, at most a quota
+    /// from each port. Returns the time, on [the link's clock](Self::now), at which to call again;
+    /// a time in the past means at once. `None`: there is nothing to do until a thread, this one
+    /// included, sends packets or a device has room again. The [descriptor](Self::descriptor) tells
+    /// all of this.
+    ///
+    /// One thread at a time does this work. A call returns `None` at once while another thread does
+    /// it, and in a child of `fork`.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the link has threads, which do this work.
+    pub fn run(&self) -> Option<Instant> {
+        assert!(self.descriptor().is_some(), "the threads of this link do the work of its runner");
+        self.shared().turn()
+    }
+
+    /// Returns the descriptor that a program has to wait for, with `poll(2)`, `epoll(7)` or an
+    /// executor, before it calls [`run`](Self::run) again: it is readable when the work of the
+    /// runner is due. Do not read from it: `run` makes it unreadable. `None` if the link has
+    /// threads.
+    #[must_use]
+    pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.shared().rig.threads.descriptor()
     }
 
     /// Returns the number of ports (transmit queues) that the link has ever had. Removed ports are
@@ -123,6 +175,15 @@ impl Link {
     #[must_use]
     pub fn socket(&self, port: usize) -> Option<&Arc<UdpSocket>> {
         self.shared().udp.sockets.get(port)
+    }
+
+    /// Returns the local address of the UDP socket of a port: the address and port number that the
+    /// system has chosen where the builder left the choice to it. `None` as for
+    /// [`socket`](Self::socket).
+    #[cfg(feature = "udp")]
+    #[must_use]
+    pub fn local_addr(&self, port: usize) -> Option<SocketAddr> {
+        self.socket(port)?.local_addr().ok()
     }
 
     /// Makes a receiver of the datagrams that come to the [socket](Self::socket) of a port. Have
@@ -246,7 +307,7 @@ mod tests {
     #[test]
     fn credits_that_are_set_are_kept() {
         let builder = || Link::devices([Box::new(Null::default()) as BoxDevice]);
-        let credits = onramp_queue::Credits { packets: 512, bytes: 1 << 20 };
+        let credits = Credits { packets: 512, bytes: 1 << 20 };
         let kept = builder().credits(credits).build().expect("a link");
         let senders: Vec<_> = (0..500).map(|_| kept.sender()).collect();
         assert_eq!((kept.stats().senders, kept.stats().credits), (500, 512));

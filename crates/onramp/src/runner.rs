@@ -10,11 +10,13 @@
 //! when its own runner is late, because that runner lost its processor or a device blocks it.
 //!
 //! A runner is a role that a thread has: while a device blocks the thread that has the role,
-//! another thread takes the role over ([`thread_group`]).
+//! another thread takes the role over ([`thread_group`]). In a link without threads, the program
+//! has the role ([`by_hand`]).
 //!
 //! Source: Linux `kernel/softirq.c` (restart in place a bounded number of times, for at most 2 ms;
 //! wake only when needed).
 
+mod by_hand;
 mod room_call;
 mod thread_group;
 
@@ -24,11 +26,12 @@ use std::thread;
 use std::time::Duration;
 
 use onramp_core::{Clock, Device, Instant, PortWaker, Ran, TICK_NS};
-use onramp_dev::Priority;
+use onramp_dev::{Priority, Timer};
 use onramp_queue::{Alarm, Counter, Gate, NEVER, Post};
 
 use crate::slots::{Slot, Slots, Visits};
 
+pub(crate) use by_hand::turn;
 pub(crate) use room_call::RoomCall;
 pub(crate) use thread_group::{StartError, ThreadGroup};
 
@@ -134,6 +137,14 @@ impl Rig {
         Self { gate, runners, threads: Arc::new(threads), spin_ns: 0 }
     }
 
+    /// Makes the rig of a link without threads, whose program makes the runner's rounds and waits
+    /// for `timer`.
+    pub(crate) fn by_hand(timer: Timer) -> Self {
+        let (gate, threads) = (Gate::default(), ThreadGroup::by_hand(timer));
+        let runners = [Runner::new(0)].into();
+        Self { gate, runners, threads: Arc::new(threads), spin_ns: 0 }
+    }
+
     /// Returns the rig with runners that spin for `spin_ns` nanoseconds before each instant.
     pub(crate) fn spinning(self, spin_ns: u64) -> Self {
         Self { spin_ns, ..self }
@@ -148,6 +159,21 @@ pub(crate) trait Serves<D> {
     fn has_room(&self, slot: &Slot<D>) -> bool;
     /// Wakes all waiting senders, so that they check their condition again.
     fn ring(&self);
+}
+
+impl<D: Device, S: Serves<D>> Serves<D> for Arc<S> {
+    fn rig(&self) -> &Rig {
+        (**self).rig()
+    }
+    fn slots(&self) -> &Slots<D> {
+        (**self).slots()
+    }
+    fn has_room(&self, slot: &Slot<D>) -> bool {
+        (**self).has_room(slot)
+    }
+    fn ring(&self) {
+        (**self).ring();
+    }
 }
 
 /// The waker of one port: requests that a runner visit the port.

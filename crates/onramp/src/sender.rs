@@ -1,6 +1,7 @@
 //! Senders: the part of a link that one thread owns and sends with.
 
 mod cancel;
+mod message;
 mod push;
 mod room;
 mod watch;
@@ -13,13 +14,14 @@ use std::time::Duration;
 
 use onramp_core::{Clock, Instant, QUOTA};
 use onramp_dev::ThreadWaker;
-use onramp_queue::{Completion, DropReason, Layer, PAYLOAD_MAX, Packet, PacketList, Pool};
+use onramp_queue::{Completion, Credits, DropReason, Layer, PAYLOAD_MAX, Packet, PacketList, Pool};
 
 use self::watch::Watched;
 use crate::shared::{Handle, Shared};
 use crate::stats::{SenderCounters, SenderEnd};
 use crate::{Flow, Mapping, Rejected, SendError, TrySendError};
 
+pub use message::Message;
 pub use room::Ready;
 pub use watch::FlowStats;
 
@@ -60,8 +62,8 @@ impl Sender {
     /// slices of Linux (2.8 ms and more).
     pub const SLICE: Duration = Duration::from_nanos(SLICE_NS);
 
-    pub(crate) fn new(handle: Arc<Handle>) -> Self {
-        let mut pool = Pool::new(handle.shared.credits);
+    pub(crate) fn new(handle: Arc<Handle>, credits: Credits) -> Self {
+        let mut pool = Pool::new(credits);
         let bell = pool.bell().unwrap_or_else(|| unreachable!("nobody else has the pool"));
         let end = Arc::new(SenderEnd { counters: SenderCounters::default(), bell });
         handle.shared.add_sender(end.clone());
@@ -164,16 +166,12 @@ impl Sender {
     #[inline]
     pub fn send(&mut self, flow: &Flow, payload: &[u8]) -> Result<(), SendError> {
         loop {
-            match self.try_send(flow, payload) {
-                Ok(()) => {
-                    self.give_way();
-                    return Ok(());
-                }
-                Err(TrySendError::Full) => self.wait_room(flow, payload.len()),
-                Err(TrySendError::TooLarge) => return Err(SendError::TooLarge),
-                Err(TrySendError::Closed) => return Err(SendError::Closed),
-                Err(TrySendError::PortDead) => return Err(SendError::PortDead),
-            }
+            let Err(why) = self.try_send(flow, payload) else {
+                self.give_way();
+                return Ok(());
+            };
+            why.lasting().map_or(Ok(()), Err)?;
+            self.wait_room(flow, payload.len());
         }
     }
 
@@ -242,10 +240,10 @@ impl Sender {
                     rest = &rest[n..];
                     self.give_way();
                 }
-                Err(TrySendError::Full) => self.wait_room(flow, first.as_ref().len()),
-                Err(TrySendError::TooLarge) => return Err(SendError::TooLarge),
-                Err(TrySendError::Closed) => return Err(SendError::Closed),
-                Err(TrySendError::PortDead) => return Err(SendError::PortDead),
+                Err(why) => {
+                    why.lasting().map_or(Ok(()), Err)?;
+                    self.wait_room(flow, first.as_ref().len());
+                }
             }
         }
         Ok(())
@@ -280,6 +278,7 @@ impl Sender {
         };
         pkt.set_payload(payload);
         pkt.set_dest(flow.dest);
+        pkt.set_source(flow.source);
         #[expect(clippy::cast_possible_truncation, reason = "checked above")]
         let len = payload.len() as u32 + flow.overhead;
         let meta = &mut *pkt;

@@ -261,6 +261,8 @@ pub(crate) struct Setup {
     pub(crate) rate: Option<SharedRate>,
     pub(crate) runners: usize,
     pub(crate) priority: Option<onramp_dev::Priority>,
+    /// In a link without threads, the timer that the program waits for.
+    pub(crate) timer: Option<onramp_dev::Timer>,
     pub(crate) ports_max: usize,
     pub(crate) udp: UdpSockets,
 }
@@ -278,7 +280,7 @@ impl Drop for Handle {
     }
 }
 
-impl Serves<BoxDevice> for Arc<Shared> {
+impl Serves<BoxDevice> for Shared {
     fn rig(&self) -> &Rig {
         &self.rig
     }
@@ -299,7 +301,10 @@ impl Shared {
         let read = Read {
             id: LINKS.fetch_add(1, Ordering::Relaxed), // Relaxed: a link's id need only be unique.
             slots: Slots::with_capacity(setup.ports_max),
-            rig: Rig::new(setup.runners, setup.priority).spinning(setup.plan.timing.spin_ns),
+            rig: match setup.timer {
+                Some(timer) => Rig::by_hand(timer),
+                None => Rig::new(setup.runners, setup.priority).spinning(setup.plan.timing.spin_ns),
+            },
             clock: MonotonicClock,
             credits: setup.credits,
             cancels: Cancels::default(),

@@ -81,8 +81,9 @@ pub struct LinkStats {
     pub held: u64,
     /// Number of senders at present.
     pub senders: u32,
-    /// Number of packets that each sender may have in flight at present: its
-    /// [credits](crate::LinkBuilder::credits), or its part of the
+    /// Number of packets that each sender may have in flight at present, unless it was made with
+    /// [other credits](crate::Link::sender_with): the link's
+    /// [credits](crate::LinkBuilder::credits), or the sender's part of the
     /// [credits of the ports](crate::LinkBuilder::credits_per_port) if that is less.
     pub credits: u32,
     /// Number of times that a sender had to wait for room.

@@ -18,14 +18,16 @@
 //! block](onramp_core::DeviceInfo::may_block).
 
 use std::fmt;
+use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, mpsc};
 use std::thread::{self, JoinHandle, Thread};
 
 use onramp_core::{Clock, Device, Instant};
-use onramp_dev::Priority;
+use onramp_dev::{Priority, Timer};
 use onramp_queue::{Alarm, NEVER, Post};
 
+use super::by_hand::ByHand;
 use super::{Seat, Serves, run, sleep};
 use crate::nap::Nap;
 
@@ -47,6 +49,8 @@ pub(crate) struct ThreadGroup {
     hands: Mutex<Hands>,
     /// The priority of all threads of the group; `None` leaves them as they are.
     pub(super) priority: Option<Priority>,
+    /// In a link without threads, what the program waits for.
+    by_hand: Option<ByHand>,
 }
 
 /// State that the watch (the thread that watches the runners) shares with the runners.
@@ -97,7 +101,23 @@ impl ThreadGroup {
             stopped: AtomicBool::new(false),
             hands: Mutex::new(Hands { handles: Vec::new(), spare: Vec::new(), started: runners }),
             priority,
+            by_hand: None,
         }
+    }
+
+    /// Makes the group of a link without threads: no thread is ever started.
+    pub(super) fn by_hand(timer: Timer) -> Self {
+        Self { by_hand: Some(ByHand::new(timer)), ..Self::new(0, None) }
+    }
+
+    /// In a link without threads, returns what the program waits for.
+    pub(super) fn program(&self) -> Option<&ByHand> {
+        self.by_hand.as_ref()
+    }
+
+    /// Returns the descriptor that the program of a link without threads waits for.
+    pub(crate) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.by_hand.as_ref().map(ByHand::descriptor)
     }
 
     /// Starts the thread of the runner `me`, pinned to the processor `cpu` if one is given.
@@ -116,7 +136,8 @@ impl ThreadGroup {
         shared.rig().threads.hands().spawn(shared, number, Duty::Run(me), cpu, clock)
     }
 
-    /// Starts the watch (the thread that watches the runners), unless the link has one already.
+    /// Starts the watch (the thread that watches the runners), unless the link has one already, or
+    /// is one without threads.
     pub(crate) fn start_watch<S, D, C>(shared: &S, clock: C) -> Result<(), StartError>
     where
         S: Serves<D> + Send + Sync + Clone + 'static,
@@ -125,7 +146,7 @@ impl ThreadGroup {
     {
         let threads = &shared.rig().threads;
         let mut hands = threads.hands();
-        if threads.watches() {
+        if threads.watches() || threads.by_hand.is_some() {
             return Ok(());
         }
         hands.hire(shared, clock)?;
@@ -160,9 +181,12 @@ impl ThreadGroup {
     }
 
     /// Wakes the thread `number`, if it has been started. A thread that has not been started yet
-    /// needs no wake-up, because it looks for work when it starts.
+    /// needs no wake-up, because it looks for work when it starts. In a link without threads, tells
+    /// the program.
     pub(super) fn wake(&self, number: u16) {
-        if let Some(thread) = self.threads.get(usize::from(number)).and_then(OnceLock::get) {
+        if let Some(by_hand) = &self.by_hand {
+            by_hand.ring();
+        } else if let Some(thread) = self.threads.get(usize::from(number)).and_then(OnceLock::get) {
             thread.unpark();
         }
     }

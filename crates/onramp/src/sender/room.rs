@@ -2,7 +2,8 @@
 //!
 //! While a port has packets that no other thread is sending, a waiting sender sends them.
 //! Otherwise, it sleeps, and its pool wakes it when half of the packets that it has in flight have
-//! come home.
+//! come home. In a link without threads, it also makes the rounds of the runner: the program that
+//! should make them may be this very thread.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -30,6 +31,10 @@ const HELPED_WAITING: usize = 4;
 /// Most ports, besides its own, at which a sender looks for packets to send if it calls a sending
 /// method again after `Full`, without having waited.
 pub(super) const HELPED_AGAIN: usize = 1;
+/// In a link without threads, longest time between two rounds that a waiting sender makes in place
+/// of the program, nanoseconds. Requests of visits ring the program's descriptor, and wake no
+/// waiting sender.
+const TURN_NS: u64 = 1_000_000;
 /// Number of times that a waiting sender sends packets of ports before it checks again whether its
 /// own wait is over.
 const HELPS_MAX: u32 = 64;
@@ -142,6 +147,7 @@ impl Sender {
                 // wakes this sender for them. It has to check again and again.
                 let left = deadline.since(now);
                 if !self.help(0, HELPED_WAITING) {
+                    self.shared().turn();
                     thread::park_timeout(nap.next(left));
                 }
                 left > 0
@@ -347,14 +353,23 @@ impl Sender {
         true
     }
 
-    /// Sleeps until the thread is woken or `deadline` is reached. Returns false if the deadline has
+    /// Sleeps until the thread is woken or `deadline` is reached, in a link without threads at most
+    /// until the runner's next round. Returns false if the deadline has
     /// passed.
     fn park(&self, deadline: Instant) -> bool {
+        let shared = self.shared();
+        if shared.rig.threads.descriptor().is_some() {
+            let next = shared.turn().unwrap_or(Instant::MAX);
+            let now = shared.clock.now();
+            let nap = next.since(now).min(deadline.since(now)).min(TURN_NS);
+            thread::park_timeout(Duration::from_nanos(nap));
+            return now < deadline;
+        }
         if deadline == Instant::MAX {
             thread::park();
             return true;
         }
-        let left = deadline.since(self.shared().clock.now());
+        let left = deadline.since(shared.clock.now());
         thread::park_timeout(Duration::from_nanos(left));
         left > 0
     }

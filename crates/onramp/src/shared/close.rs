@@ -8,6 +8,7 @@ use onramp_queue::DropReason;
 
 use super::{BoxDevice, Shared};
 use crate::nap::Nap;
+use crate::runner::turn;
 use crate::slots::Slot;
 
 /// How long a close waits for threads that own ports to leave them. Together with twice
@@ -137,8 +138,16 @@ impl Shared {
             if left == 0 {
                 return false;
             }
+            self.turn();
             thread::sleep(nap.next(left));
         }
+    }
+
+    /// Of a link without threads: makes one round of the runner, whoever calls. A thread that waits
+    /// for packets to leave calls this, because the program may not come to do it meanwhile.
+    /// Returns the time of the next round, see [`turn`]. Does nothing in other links.
+    pub(crate) fn turn(&self) -> Option<Instant> {
+        if self.is_copy() { None } else { turn(self, &self.clock) }
     }
 
     /// Closes ports for good: purges (drops and counts) the packets that they hold and those that

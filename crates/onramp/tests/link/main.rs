@@ -5,6 +5,7 @@ mod after;
 mod blocked;
 mod books;
 mod bounds;
+mod by_hand;
 mod cancel;
 mod changes;
 mod close;

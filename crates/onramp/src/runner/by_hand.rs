@@ -1,0 +1,73 @@
+//! The runner of a link without threads: the program makes the runner's rounds, when a timer's
+//! descriptor says that it is time.
+//!
+//! A thread that asks for a visit sets the runner's alarm and rings: it sets the timer for now. A
+//! round ends by setting the timer for the next visit, and loses no ring that comes meanwhile
+//! ([`Alarm::rest_by`](onramp_queue::Alarm::rest_by)).
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::Ordering;
+use std::sync::{Mutex, TryLockError};
+
+use onramp_core::{Clock, Device, Instant};
+use onramp_dev::Timer;
+use onramp_queue::NEVER;
+
+use super::{Seat, Serves, round};
+
+/// What the program waits for in place of the runner's thread.
+#[derive(Debug)]
+pub(super) struct ByHand {
+    timer: Timer,
+    /// The thread that makes a round holds this lock. No thread waits for it.
+    turn: Mutex<()>,
+}
+
+impl ByHand {
+    pub(super) fn new(timer: Timer) -> Self {
+        Self { timer, turn: Mutex::new(()) }
+    }
+
+    /// Makes the timer's descriptor readable now.
+    pub(super) fn ring(&self) {
+        self.set(0);
+    }
+
+    pub(super) fn descriptor(&self) -> BorrowedFd<'_> {
+        self.timer.as_fd()
+    }
+
+    fn set(&self, at: u64) {
+        let set = self.timer.set((at != NEVER).then_some(at));
+        debug_assert!(set.is_ok(), "the descriptor is a timer's: {set:?}");
+    }
+}
+
+/// Makes one round as the only runner of a link without threads. Returns the time at which the next
+/// round is due. Returns `None` if no round is due before somebody asks for one, if another thread
+/// is making one, or if the link has threads or has been closed.
+pub(crate) fn turn<S: Serves<D>, D: Device>(shared: &S, clock: &impl Clock) -> Option<Instant> {
+    let rig = shared.rig();
+    let (by_hand, runner) = (rig.threads.program()?, &rig.runners[0]);
+    let _turn = match by_hand.turn.try_lock() {
+        Ok(turn) => turn,
+        // A waker panicked. The lock guards no data.
+        Err(TryLockError::Poisoned(turn)) => turn.into_inner(),
+        Err(TryLockError::WouldBlock) => return None,
+    };
+    runner.alarm.rise();
+    // Acquire: pairs with the release in `Runner::stop`.
+    if runner.stop.load(Ordering::Acquire) {
+        return None;
+    }
+    // Acquire: makes visible the event that `announce` published; pairs with the release there.
+    if runner.rings.swap(false, Ordering::Acquire) {
+        shared.ring();
+    }
+    let (visits, next) = round(shared, Seat { me: 0, number: 0 }, clock)?;
+    runner.stats.wakeups.add(1);
+    runner.stats.visits.add(u64::from(visits));
+    runner.stats.idle.add(u64::from(visits == 0));
+    let next = runner.alarm.rest_by(next, |at| by_hand.set(at));
+    (next != NEVER).then_some(Instant(next))
+}

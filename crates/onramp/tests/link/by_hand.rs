@@ -1,0 +1,192 @@
+//! Links without threads: the program makes the runner's rounds.
+
+use std::sync::mpsc::channel;
+use std::thread;
+use std::time::Duration;
+
+use onramp::dev::Null;
+use onramp::{BuildError, Credits, Device, Link, LinkBuilder, Mode, PortError, TrySendError};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::common::{Gate, LONG, gated, in_time};
+
+fn nulls(count: usize) -> LinkBuilder {
+    Link::devices((0..count).map(|_| Box::new(Null::default()) as Box<dyn Device>)).manual()
+}
+
+/// Waits until the link's descriptor is readable, and panics if it is not within the time `LONG`.
+#[track_caller]
+fn wait(link: &Link) {
+    assert!(is_due(link, LONG), "nobody rang");
+}
+
+/// Whether the link's descriptor becomes readable within `timeout`.
+fn is_due(link: &Link, timeout: Duration) -> bool {
+    let descriptor = link.descriptor().expect("the link has no threads");
+    let timeout = Timespec::try_from(timeout).expect("a short time");
+    poll(&mut [PollFd::new(&descriptor, PollFlags::IN)], Some(&timeout)).expect("it waits") == 1
+}
+
+/// Packets whose time has come leave in `run`, and neither earlier nor by themselves.
+#[test]
+fn packets_leave_when_the_program_runs_the_link() {
+    let link = nulls(1).qdisc("netem delay 2ms").build().expect("a link");
+    assert!(!is_due(&link, Duration::ZERO), "nothing was sent");
+    let mut sender = link.sender();
+    let flow = sender.flow(None);
+    for _ in 0..3 {
+        sender.try_send(&flow, b"x").expect("it has room");
+    }
+    wait(&link);
+    assert_eq!((link.stats().sent, link.stats().held), (0, 3), "nobody has run the link");
+    while link.stats().sent < 3 {
+        wait(&link);
+        if let Some(next) = link.run() {
+            assert!(next.0 < u64::MAX, "a time at which something is due");
+        }
+    }
+    assert_eq!(link.run(), None);
+    assert!(!is_due(&link, Duration::ZERO), "nothing is due");
+    assert!(sender.flush(Duration::ZERO), "they are home");
+    assert_eq!(link.stats().runner_stand_ins, 0);
+}
+
+/// No request is lost that comes while the program ends a round: each packet of another thread
+/// makes the descriptor readable.
+#[test]
+fn each_packet_of_another_thread_rings() {
+    in_time(|| {
+        let link = nulls(1).mode(Mode::Dedicated).qdisc("pfifo").build().expect("a link");
+        let (ask, asked) = channel::<()>();
+        let sends = link.clone();
+        let other = thread::Builder::new().spawn(move || {
+            let mut sender = sends.sender();
+            let flow = sender.flow(None);
+            while asked.recv().is_ok() {
+                sender.send(&flow, b"x").expect("the link is open");
+            }
+        });
+        for round in 1..=3_000 {
+            ask.send(()).expect("the thread waits");
+            while link.stats().sent < round {
+                wait(&link);
+                link.run();
+            }
+            if round % 2 == 0 {
+                // The next packet comes while this round ends.
+                link.run();
+            }
+        }
+        drop(ask);
+        other.expect("a thread").join().expect("no panic");
+    });
+}
+
+/// A call that waits does the program's work meanwhile.
+#[test]
+fn waits_end_although_nobody_runs_the_link() {
+    in_time(|| {
+        let few = Credits { packets: 4, bytes: 1 << 16 };
+        for mode in [Mode::Hybrid, Mode::Inline, Mode::Dedicated] {
+            let builder = nulls(1).mode(mode).credits(few);
+            let link = builder.qdisc("tbf rate 8mbit burst 1600 limit 1mb").build().expect("one");
+            let mut sender = link.sender();
+            let flow = sender.flow(None);
+            for _ in 0..20 {
+                sender.send(&flow, &[0; 1_000]).expect("the link is open");
+            }
+            assert!(sender.flush(LONG), "{mode:?}: all came home");
+            sender.send(&flow, &[0; 1_000]).expect("the link is open");
+            sender.send(&flow, &[0; 1_000]).expect("the link is open");
+            assert!(link.flush(LONG), "{mode:?}: the link is empty");
+            sender.send(&flow, &[0; 1_000]).expect("the link is open");
+            sender.send(&flow, &[0; 1_000]).expect("the link is open");
+            let report = link.close(LONG);
+            assert!(report.flushed && report.purged == 0, "{mode:?}: {report:?}");
+            assert_eq!((link.stats().submitted, link.stats().sent), (24, 24));
+            assert_eq!(link.run(), None, "it is closed");
+        }
+    });
+}
+
+/// A sender of another thread waits for room, and the program's rounds free it.
+#[test]
+fn the_program_serves_senders_that_wait() {
+    in_time(|| {
+        let gate = Gate::new(false);
+        let few = Credits { packets: 2, bytes: 1 << 16 };
+        let link = gated(&gate, "pfifo").credits(few).manual().build().expect("a link");
+        let sends = link.clone();
+        let other = thread::Builder::new().spawn(move || {
+            let mut sender = sends.sender();
+            let flow = sender.flow(None);
+            (0..10).try_for_each(|_| sender.send(&flow, b"x"))
+        });
+        while gate.refusals() < 5 {
+            link.run();
+        }
+        gate.open();
+        while link.stats().sent < 10 {
+            wait(&link);
+            link.run();
+        }
+        other.expect("a thread").join().expect("no panic").expect("all were accepted");
+    });
+}
+
+#[test]
+fn trees_change_and_ports_come_and_go_without_threads() {
+    in_time(|| {
+        let link = nulls(2).qdisc("netem delay 1s").build().expect("a link");
+        let mut sender = link.sender();
+        let flow = sender.flow(None);
+        sender.try_send(&flow, b"x").expect("it has room");
+        link.change("qdisc replace root pfifo").expect("the caller makes the change");
+        assert_eq!(link.stats().dropped.values().sum::<u64>(), 1, "the netem is gone");
+        let port = link.add_port(Null::default()).expect("there is room");
+        let report = link.remove_port(port, LONG).expect("the port is there");
+        assert!(report.flushed, "{report:?}");
+        sender.try_send(&flow, b"x").expect("it has room");
+        assert_eq!(link.stats().sent, 1);
+        assert!(matches!(link.remove_port(9, LONG), Err(PortError::Unknown(9))));
+    });
+}
+
+#[test]
+fn options_of_threads_do_not_go_with_it() {
+    let priority = onramp::dev::Priority::Nice(1);
+    for (builder, what) in [
+        (nulls(1).runners(1), "the number of runners is 1"),
+        (nulls(1).runner_cpus([0]), "the number of processors for runners is 1"),
+        (nulls(1).runner_priority(priority), "the number of priorities for runners is 1"),
+        (nulls(1).spin(Duration::from_micros(9)), "the nanoseconds to spin is 9000"),
+    ] {
+        let error = builder.build().expect_err("there are no threads");
+        assert!(matches!(error, BuildError::Range(..)), "{error:?}");
+        let want = format!("{what}; expected 0, because the program runs the link (`manual`)");
+        assert_eq!(error.to_string(), want);
+    }
+}
+
+#[test]
+#[should_panic(expected = "the threads of this link do the work of its runner")]
+fn a_link_with_threads_is_not_run_by_hand() {
+    let device = Box::new(Null::default()) as Box<dyn Device>;
+    let link = Link::devices([device]).build().expect("a link");
+    assert!(link.descriptor().is_none());
+    link.run();
+}
+
+#[test]
+fn a_sender_may_have_credits_of_its_own() {
+    let gate = Gate::new(false);
+    let link = gated(&gate, "pfifo").manual().build().expect("a link");
+    for packets in [1, 3, 200] {
+        let mut sender = link.sender_with(Credits { packets, bytes: 1 << 16 });
+        let flow = sender.flow(None);
+        for _ in 0..packets {
+            sender.try_send(&flow, b"x").expect("it has credit");
+        }
+        assert_eq!(sender.try_send(&flow, b"x"), Err(TrySendError::Full), "{packets}");
+    }
+}
