@@ -4,7 +4,7 @@ use std::fs;
 use std::time::Duration;
 
 use crate::shell::{cargo, run as shell, timed};
-use crate::{Failure, Outcome, api, checks, mutants, readme, suite, tidy};
+use crate::{Failure, Outcome, api, checks, deb, mutants, readme, suite, tidy};
 
 type Check = (&'static str, fn() -> Outcome);
 
@@ -25,6 +25,7 @@ const CHECKS: &[Check] = &[
     ("tsan", || checks::tsan(&[])),
     ("soak", || checks::soak(&["--minutes".into(), "0.5".into()])),
     ("chaos", || checks::chaos(&["--minutes".into(), "1".into()])),
+    ("deb", || deb::run(&["--debug".into(), "--check".into()])),
     ("readme", || readme::run(&[])),
     ("test", || suite::run(&[])),
 ];

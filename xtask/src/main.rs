@@ -4,6 +4,7 @@ mod api;
 mod checks;
 mod ci;
 mod compare;
+mod deb;
 mod figures;
 mod layers;
 mod lex;
@@ -45,6 +46,7 @@ usage: cargo xtask COMMAND
                   that need none
   api             compare the public API with docs/api/: --write
   package         pack every crate that is published; build those that programs link from theirs
+  deb             make a Debian package of the program: --debug, --check
 
 loom, shuttle, miri, tsan pass further arguments to the test binary, e.g. `cargo xtask loom intake`.
 ";
@@ -94,6 +96,7 @@ fn main() -> ExitCode {
         Some("features") => none(rest, checks::features),
         Some("api") => api::run_api(rest),
         Some("package") => none(rest, checks::package),
+        Some("deb") => deb::run(rest),
         Some("help" | "--help" | "-h") => {
             print!("{HELP}");
             return ExitCode::SUCCESS;

@@ -94,6 +94,24 @@ pub(crate) fn set_up() -> Vec<String> {
     lacks
 }
 
+/// Installs the programs that are missing, if xtask runs as root.
+///
+/// # Errors
+///
+/// Names the first program that is still missing.
+pub(crate) fn install_missing(tools: &[(&str, &str)]) -> Outcome {
+    for (tool, package) in tools {
+        if !have(tool) {
+            install(&[package]);
+        }
+        if !have(tool) {
+            let why = format!("no program `{tool}`: install the package {package}");
+            return Err(Failure::Unable(why));
+        }
+    }
+    Ok(())
+}
+
 fn have(tool: &str) -> bool {
     let on_path = format!("PATH=\"$PATH:/usr/sbin:/sbin\" command -v {tool}");
     succeeds(Command::new("sh").args(["-c", &on_path]))

@@ -27,6 +27,7 @@ use clap::{Parser, Subcommand};
 /// ever waits for a lock
 #[derive(Debug, Parser)]
 #[command(
+    name = "onramp",
     version,
     arg_required_else_help = true,
     after_help = "\

@@ -13,7 +13,7 @@ mod running;
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
 
@@ -21,11 +21,23 @@ use serde_json::Value;
 
 use super::{assert_fails, run, skip, stderr};
 
+/// The name of the folder with the copy of the program, without the number of the test's process.
+const COPIES: &str = "onramp-test-wire-";
+
 /// Returns a copy of the program that every user may run.
 fn program() -> &'static PathBuf {
     static COPY: OnceLock<PathBuf> = OnceLock::new();
     COPY.get_or_init(|| {
-        let folder = std::env::temp_dir().join(format!("onramp-wire-{}", std::process::id()));
+        let temporary = std::env::temp_dir();
+        // A test program ends without dropping its statics, so the next one removes the copy.
+        for entry in fs::read_dir(&temporary).expect("a folder").flatten() {
+            let name = entry.file_name();
+            let owner = name.to_str().and_then(|name| name.strip_prefix(COPIES));
+            if owner.is_some_and(|owner| !Path::new("/proc").join(owner).exists()) {
+                let _ = fs::remove_dir_all(entry.path());
+            }
+        }
+        let folder = temporary.join(format!("{COPIES}{}", std::process::id()));
         fs::create_dir_all(&folder).expect("a folder");
         let copy = folder.join("onramp");
         // A link to the file would keep the permissions of the folders above it.
