@@ -17,6 +17,17 @@ const TAGS: usize = 8;
 /// Length of the two addresses at the beginning of a frame, behind which a VLAN tag stands.
 const ADDRESSES: usize = 12;
 
+/// What a receiver knows of its interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Carrier {
+    /// Nothing says that it is not up.
+    Up,
+    /// It went down. Frames that came before may wait.
+    Falling,
+    /// It went down, and no frame waits. A frame that comes says that it is up again.
+    Down,
+}
+
 /// Receives the frames that come in through the interface of a
 /// [`PacketSocket`](super::PacketSocket).
 ///
@@ -44,8 +55,7 @@ pub struct PacketReceiver {
     cutting: Option<(Packet, SuperFrame, usize)>,
     /// Buffer for a segment.
     segment: Vec<u8>,
-    /// Whether the interface has been down, and no frame was received since.
-    down: bool,
+    carrier: Carrier,
     stats: Arc<PacketStats>,
     /// Keeps other bridges from the interface.
     claim: Option<Claim>,
@@ -68,7 +78,7 @@ impl PacketReceiver {
             waiting: PacketList::new(),
             cutting: None,
             segment: Vec::new(),
-            down: false,
+            carrier: Carrier::Up,
             stats,
             claim: None,
         }
@@ -110,7 +120,9 @@ impl PacketReceiver {
         };
         match self.inbox.receive(&self.fd, most, take) {
             Ok(count) => {
-                self.down = false;
+                if self.carrier == Carrier::Down {
+                    self.carrier = Carrier::Up;
+                }
                 Ok(count)
             }
             Err(error) => self.react(error),
@@ -119,12 +131,15 @@ impl PacketReceiver {
 
     fn react(&mut self, error: io::Error) -> io::Result<usize> {
         match error.raw_os_error() {
-            Some(libc::EAGAIN) if !self.down => Ok(0),
-            // The kernel reports only once that the interface went down.
-            Some(libc::EAGAIN) => self.check().map(|()| 0),
+            Some(libc::EAGAIN) if self.carrier == Carrier::Up => Ok(0),
+            // The kernel reports only once that the interface went down, and not that it was
+            // removed afterwards.
+            Some(libc::EAGAIN) => {
+                self.carrier = Carrier::Down;
+                self.check().map(|()| 0)
+            }
             Some(libc::ENETDOWN) => {
-                self.down = true;
-                // Frames that came before may wait.
+                self.carrier = Carrier::Falling;
                 self.check().map(|()| 1)
             }
             Some(libc::EINTR) => Ok(1),

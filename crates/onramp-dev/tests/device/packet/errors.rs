@@ -93,6 +93,23 @@ fn drain(receiver: &mut PacketReceiver) -> io::Result<()> {
     Ok(())
 }
 
+/// The kernel does not tell that an interface is removed which went down before. Frames that waited
+/// then do not hide it.
+#[test]
+fn a_removal_is_noticed_behind_frames_that_waited() {
+    in_namespace("packet::errors::a_removal_is_noticed_behind_frames_that_waited", &PAIR, || {
+        let frame = || tcp(false, 100, 0, 0);
+        let [(mut here, _), (_there, mut receiver)] = pair(OPTIONS);
+        send(&mut here, frame());
+        wait(&[&receiver], 20_000);
+        ip("link set v1 down");
+        assert_eq!(next(&mut receiver).payload(), frame().payload());
+        ip("link del v1");
+        let error = drain(&mut receiver).expect_err("it is gone");
+        assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
+    });
+}
+
 /// While the interface is down, packets are dropped and nothing is received. When it is removed,
 /// the receiver says so.
 #[test]
