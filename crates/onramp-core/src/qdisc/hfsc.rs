@@ -413,7 +413,7 @@ impl Classes for Hfsc {
     }
 
     fn child(&mut self, minor: u16) -> Option<&mut Child> {
-        let class = self.leaf(minor).filter(|class| *class != ROOT)?;
+        let class = self.leaf(minor)?;
         Some(&mut self.classes[class].child)
     }
 

@@ -217,6 +217,13 @@ impl Node {
         }
     }
 
+    /// Whether the class `minor` has child classes. All added classes stand below the class that
+    /// the qdisc itself counts as, if it counts as one.
+    pub(super) fn is_inner(&self, minor: u16) -> bool {
+        let is_root = minor == 0 && self.spec.kind().quirks.added.root_is_class;
+        self.classes.is_inner(minor) || is_root && self.classes.rows().next().is_some()
+    }
+
     /// Returns the minor number of the parent class that Linux lists for a class, which may be the
     /// class that the qdisc itself counts as.
     fn listed_parent(&self, minor: u16) -> Option<u16> {
@@ -312,7 +319,7 @@ impl Setup {
     /// Whether the class has no child classes.
     pub(crate) fn is_leaf(&self, class: Handle) -> bool {
         let node = self.qdiscs.get(&class.major);
-        node.is_some_and(|node| !node.classes.is_inner(class.minor))
+        node.is_some_and(|node| !node.is_inner(class.minor))
     }
 
     /// Returns the minor numbers of the classes that were added to a qdisc, in the order in which

@@ -127,7 +127,7 @@ impl Setup {
                 let why = format!("its classes are {:x}:1 to {last}", class.major);
                 wrong(Errno::NoEntry, NO_CLASS, &why)
             }
-            ClassKind::Added { .. } if node.classes.get(class.minor).is_none() => {
+            ClassKind::Added { .. } if !node.has_class(class.minor) => {
                 wrong(Errno::NoEntry, NO_CLASS, "there is no such class")
             }
             ClassKind::Added { .. } => Ok(class),
@@ -354,7 +354,7 @@ impl Setup {
             return Err(refused(Errno::NotSupported, "", &at, kind.id, &why));
         }
         if let Some(class) = place
-            && self.qdiscs.get(&class.major).is_some_and(|node| node.classes.is_inner(class.minor))
+            && self.qdiscs.get(&class.major).is_some_and(|node| node.is_inner(class.minor))
         {
             let why = "the class has child classes, so no qdisc can be added below it";
             return Err(refused(Errno::Invalid, "", "parent", &class.to_string(), why));

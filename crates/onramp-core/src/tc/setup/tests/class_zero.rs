@@ -125,6 +125,55 @@ fn hfsc_counts_as_its_class_0() {
     }
 }
 
+/// The parent `1:0` names no class, unless a command added the class 0 or the qdisc counts as that
+/// class. A qdisc with exactly one place for a child takes any number for that place.
+#[test]
+fn a_qdisc_stands_below_a_class_0_only_if_there_is_one() {
+    let added = ["htb", "drr", "qfq"];
+    let fixed = ["prio", "multiq bands 3", "ets bands 3", "mq"];
+    for kind in added.into_iter().chain(fixed) {
+        let mut tree = setup(&[&format!("qdisc add dev e root handle 1: {kind}")]);
+        let before = tree.lines();
+        for line in ["add dev e parent 1:0 handle 7:", "replace dev e parent 1:"] {
+            let error = tree.apply(&format!("qdisc {line} pfifo")).expect_err(kind);
+            let linux = error.fault.kernel_text();
+            assert_eq!(linux.as_deref(), Some("Error: Specified class not found."), "{kind}");
+        }
+        assert_eq!(tree.lines(), before);
+    }
+    for kind in ["tbf rate 1mbit burst 10k latency 50ms", "netem"] {
+        let root = format!("qdisc add dev e root handle 1: {kind}");
+        let tree = setup(&[&root, "qdisc add dev e parent 1:0 handle 7: pfifo"]);
+        assert_eq!(tree.qdisc_below(Handle::new(1, 1)), Some(7), "{kind}");
+    }
+}
+
+#[test]
+fn a_qdisc_stands_below_an_hfsc_without_classes() {
+    const CHILD: &str = "qdisc add dev e parent 1:0 handle 7: pfifo limit 1";
+    const CLASS: &str = "class add dev e parent 1: classid 1:5 hfsc sc rate 1mbit";
+    let mut tree = setup(&["qdisc add dev e root handle 1: hfsc", CHILD]);
+    assert_eq!(classes(&tree), "class hfsc 1: root leaf 7: \n");
+    let lines = tree.lines();
+    assert_eq!(setup(&lines.iter().map(String::as_str).collect::<Vec<_>>()).lines(), lines);
+
+    // The second packet does not fit into the child.
+    let mut running = Tree::of(&tree, 1_514, 0).expect("a root");
+    assert_eq!(running.enqueue(Instant(1), Packet::new(100)), Verdict::Queued);
+    assert_eq!(running.enqueue(Instant(1), Packet::new(100)), Verdict::Dropped);
+    assert!(matches!(running.dequeue(Instant(1)), Dequeue::Ready(_)));
+
+    // The first class takes the place of the child.
+    tree.apply(CLASS).expect(CLASS);
+    assert_eq!(tree.spec(7), None);
+    let error = told(&mut tree, CHILD);
+    assert!(error.contains("the class has child classes"), "{error}");
+    tree.apply("class del dev e classid 1:5").expect("nothing needs it");
+    tree.apply(CHILD).expect(CHILD);
+    tree.apply("qdisc del dev e parent 1:0").expect("it is there");
+    assert_eq!(classes(&tree), "class hfsc 1: root \n");
+}
+
 /// Ten packets to the class that the lines call `ZERO`, and ten to 1:5, leave at the same instants
 /// whether that class is 1:0 or another one.
 #[test]
