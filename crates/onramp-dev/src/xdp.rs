@@ -277,7 +277,10 @@ impl Xdp {
                 Ok(sides) => all.push(Self::of(program, *queue, options, sides, size)?),
                 Err(error) if shared.is_some() && cannot_share(&error) => return Ok(None),
                 Err(error) => {
-                    return Err(told(&error, &open_failed(&program.name, *queue, &error)));
+                    return Err(told(
+                        &error,
+                        &open_failed(&program.name, *queue, &error, options.receive),
+                    ));
                 }
             }
         }
@@ -346,7 +349,7 @@ impl Program {
             .receive
             .then(|| Redirect::attach(interface, QUEUES_MAX, options.attach))
             .transpose()
-            .map_err(|error| told(&error, &attach_failed(name, &error)))?;
+            .map_err(|error| told(&error, &attach_failed(name, &error, options.attach)))?;
         Ok(Self { name: name.to_owned(), interface, redirect })
     }
 }
@@ -394,35 +397,68 @@ fn told(error: &io::Error, what: &str) -> io::Error {
     io::Error::new(error.kind(), format!("{what}: {error}"))
 }
 
-fn attach_failed(name: &str, error: &io::Error) -> String {
+/// The rights that a device needs that receives: all of them at once, because the kernel names only
+/// the first that is missing.
+const RIGHTS: &str = "it needs CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF, which root has outside of \
+    user namespaces";
+
+fn attach_failed(name: &str, error: &io::Error, attach: Attach) -> String {
     let why = match error.raw_os_error() {
-        Some(libc::EPERM | libc::EACCES) => {
-            "it needs CAP_NET_ADMIN and CAP_BPF, which root has; without them, an AF_XDP device \
-             can only transmit"
-        }
+        Some(libc::EPERM | libc::EACCES) => RIGHTS,
         Some(libc::EBUSY | libc::EEXIST) => {
             "another program has attached one: end it, or see `ip link show`"
         }
         Some(libc::EOPNOTSUPP | libc::EINVAL | libc::ENOSPC | libc::ERANGE | libc::EMSGSIZE) => {
-            "the driver takes none, or not with these settings: try `generic`, or a packet socket"
+            match attach {
+                Attach::Driver => {
+                    "the driver takes none, or not with these settings: try `Attach::Generic`, or \
+                     a packet socket"
+                }
+                Attach::Any | Attach::Generic => "the interface takes none: use a packet socket",
+            }
         }
         _ => "the kernel refuses",
     };
     format!("cannot attach a program to {name} ({why})")
 }
 
-fn open_failed(name: &str, queue: u32, error: &io::Error) -> String {
+fn open_failed(name: &str, queue: u32, error: &io::Error, receive: bool) -> String {
     let why = match error.raw_os_error() {
         Some(libc::EAFNOSUPPORT) => "this kernel has no AF_XDP: use a packet socket",
+        Some(libc::EPERM) if receive => RIGHTS,
         Some(libc::EPERM) => "it needs CAP_NET_RAW, which root has",
         Some(libc::EBUSY) => "another socket holds the queue",
-        Some(libc::ENOBUFS | libc::ENOMEM) => {
-            "too little memory may be locked: raise `ulimit -l`, or use fewer frames"
-        }
+        Some(libc::ENOBUFS | libc::ENOMEM) => "too little memory may be locked: raise `ulimit -l`",
         Some(libc::EINVAL) => "the interface has no such queue",
         Some(libc::ENETDOWN) => "the interface is down",
         Some(libc::EOPNOTSUPP) => "the driver cannot do without a copy",
         _ => "the kernel refuses",
     };
     format!("cannot open queue {queue} of {name} by AF_XDP ({why})")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An error names all rights at once, and an option only to a program that has chosen another.
+    #[test]
+    fn an_error_says_what_its_reader_can_do() {
+        let errno = io::Error::from_raw_os_error;
+        let refused = attach_failed("x0", &errno(libc::EPERM), Attach::Any);
+        for right in ["CAP_NET_RAW", "CAP_NET_ADMIN", "CAP_BPF"] {
+            assert!(refused.contains(right), "{refused}");
+            assert!(open_failed("x0", 0, &errno(libc::EPERM), true).contains(right));
+        }
+        let only_sends = open_failed("x0", 0, &errno(libc::EPERM), false);
+        assert!(only_sends.contains("CAP_NET_RAW") && !only_sends.contains("CAP_BPF"));
+        for (attach, names) in
+            [(Attach::Driver, true), (Attach::Any, false), (Attach::Generic, false)]
+        {
+            let cannot = attach_failed("x0", &errno(libc::EOPNOTSUPP), attach);
+            assert_eq!(cannot.contains("Attach::Generic"), names, "{cannot}");
+        }
+        let locked = open_failed("x0", 0, &errno(libc::ENOBUFS), true);
+        assert!(locked.contains("raise `ulimit -l`") && !locked.contains("frames"), "{locked}");
+    }
 }

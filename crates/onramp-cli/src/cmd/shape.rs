@@ -183,7 +183,9 @@ struct Ways {
 
 /// Makes the directions of a bridge between two interfaces: to the first, and from it.
 fn bridged(args: &Args, second: &str, trees: &[Option<Setup>; 2], seed: u64) -> Result<Ways> {
-    let (first, second) = (open(&args.first, seed)?, open(second, seed)?);
+    let opened =
+        |name: &str| open(name, seed).map_err(|error| all_rights(name, args.device, error));
+    let (first, second) = (opened(&args.first)?, opened(second)?);
     if !args.quiet {
         remarks([&first.1, &second.1])?;
     }
@@ -299,6 +301,20 @@ fn trees(args: &Args) -> Result<[Option<Setup>; 2]> {
         ));
     }
     Ok(trees)
+}
+
+/// Returns the error with which an interface of a bridge could not be opened. AF_XDP needs more
+/// rights than the packet socket that the command opens first, so an error about rights names all.
+fn all_rights(name: &str, device: Kind, error: anyhow::Error) -> anyhow::Error {
+    let kind = error.downcast_ref::<io::Error>().map(io::Error::kind);
+    if device == Kind::Packet || kind != Some(io::ErrorKind::PermissionDenied) {
+        return error;
+    }
+    anyhow!(
+        "cannot open {name}: with --device xdp this needs CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF: \
+         run as root, outside of user namespaces, or give the program the rights with `setcap \
+         cap_net_raw,cap_net_admin,cap_bpf+ep`"
+    )
 }
 
 /// Opens an interface of a bridge, for frames in both directions.

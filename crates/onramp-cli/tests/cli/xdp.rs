@@ -70,3 +70,27 @@ end
         assert!(refused.contains(words), "{words}: {refused}");
     }
 }
+
+/// Who lacks rights learns of all that are needed at once, whichever is missing, and of no option
+/// that the command does not have.
+#[test]
+fn all_rights_that_are_missing_are_named() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let script = "\
+for kept in '' ,+net_raw ,+net_raw,+net_admin; do
+    setpriv --bounding-set=-all$kept \"$ONRAMP\" shape eth0 eth1 --device xdp 2>> told && exit 9
+done
+true
+";
+    let Some(output) = in_network(folder.path(), 1_500, script) else { return };
+    assert_ok(folder.path(), &output);
+    let told = fs::read_to_string(folder.path().join("told")).expect("messages");
+    let lines: Vec<_> = told.lines().collect();
+    assert_eq!(lines.len(), 3, "{told}");
+    for line in lines {
+        for words in ["eth0", "CAP_NET_RAW", "CAP_NET_ADMIN", "CAP_BPF"] {
+            assert!(line.contains(words), "{words}: {line}");
+        }
+        assert!(!line.contains("generic") && !line.contains("fewer frames"), "{line}");
+    }
+}

@@ -178,7 +178,7 @@ fn any_attachment_falls_back() {
     in_namespace("xdp::edges::any_attachment_falls_back", &set_up, || {
         let options = XdpOptions { attach: Attach::Driver, ..XdpOptions::default() };
         let error = Xdp::open("x0", 0, options).expect_err("it has too few queues");
-        assert!(error.to_string().contains("try `generic`"), "{error}");
+        assert!(error.to_string().contains("try `Attach::Generic`"), "{error}");
         let mut xdp = Xdp::open("x0", 0, XdpOptions::default()).expect("in front of the stack");
         let mut receiver = xdp.receiver().expect("it receives");
         let socket = UdpSocket::bind("192.0.2.1:7000").expect("an address of x1");
