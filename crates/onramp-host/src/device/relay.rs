@@ -12,7 +12,7 @@ mod share;
 mod thread;
 
 use std::io;
-use std::net::{SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 
 use self::counts::Counts;
@@ -20,7 +20,7 @@ use self::thread::Mover;
 use super::link_end::LinkEnd;
 use super::socket::Upstream;
 use super::worker::{self, Worker};
-use super::{Refusal, refusal};
+use super::{Refusal, invalid, refusal};
 use onramp::Link;
 
 pub(crate) use self::clients::Limits;
@@ -54,6 +54,12 @@ impl Listener {
         let refused = |error: io::Error| refusal("listen at", address, &error);
         let socket = UdpSocket::bind(address).map_err(refused)?;
         socket.set_nonblocking(true).map_err(refused)?;
+        if hears(socket.local_addr().map_err(refused)?, upstream.remote) {
+            return Err(invalid(
+                "what is sent to remote comes to listen, so the device would relay to itself for \
+                 ever: give remote the address of the server",
+            ));
+        }
         let (end, upstreams) = (end.clone(), Arc::default());
         Ok(Self { socket, end, back: None, upstream, only, upstreams, limits })
     }
@@ -73,6 +79,26 @@ impl Listener {
     pub(super) fn answer_through(&mut self, back: &Arc<LinkEnd>) {
         self.back = Some(back.clone());
     }
+}
+
+/// Whether a socket that listens at `at` receives what is sent to `to`.
+fn hears(at: SocketAddr, to: SocketAddr) -> bool {
+    let own = at.ip().to_canonical();
+    let other = match to.ip().to_canonical() {
+        // The kernel sends to the loopback what is sent to no address in particular.
+        IpAddr::V4(Ipv4Addr::UNSPECIFIED) => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(Ipv6Addr::UNSPECIFIED) => Ipv6Addr::LOCALHOST.into(),
+        other => other,
+    };
+    // A socket can only be bound to an address of this host.
+    let is_local = || {
+        let mut any_port = to;
+        any_port.set_ip(other);
+        any_port.set_port(0);
+        UdpSocket::bind(any_port).is_ok()
+    };
+    let has_all = own.is_unspecified() && (own.is_ipv6() || other.is_ipv4());
+    at.port() == to.port() && (own == other || has_all && is_local())
 }
 
 /// A thread that relays between clients and a server. Dropping the relay ends the thread.

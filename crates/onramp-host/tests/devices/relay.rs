@@ -386,6 +386,37 @@ fn a_configuration_may_have_a_relay_with_a_peer() {
     assert_eq!(out(&mut host, "ip link show"), "");
 }
 
+/// A relay whose server is itself would send each datagram to itself for ever.
+#[test]
+fn a_relay_to_itself_is_refused() {
+    let mut host = host(&[]);
+    for (listen, remote, is_itself) in [
+        ("127.0.0.1", "127.0.0.1", true),
+        ("127.0.0.1", "0.0.0.0", true),
+        ("0.0.0.0", "127.0.0.7", true),
+        ("[::]", "127.0.0.1", true),
+        ("127.0.0.1", "127.0.0.2", false),
+        // An address for documentation, which no host has.
+        ("0.0.0.0", "192.0.2.1", false),
+    ] {
+        // Another program may get the port before the device does.
+        let refused = (0..100).find_map(|_| {
+            let place = UdpSocket::bind(format!("{listen}:0")).expect("a port");
+            let port = place.local_addr().expect("an address").port();
+            drop(place);
+            let ends = format!("remote {remote}:{port} listen {listen}:{port}");
+            let line = format!("ip link add u0 type udp local 0.0.0.0:0 {ends}");
+            let reply = exec(&mut host, &line);
+            (!reply.err.contains("in use")).then_some(reply.err)
+        });
+        let refused = refused.expect("a port is free");
+        assert_eq!(refused.contains("relay to itself"), is_itself, "{listen} {remote}: {refused}");
+        if !is_itself {
+            out(&mut host, "ip link del u0");
+        }
+    }
+}
+
 /// A forked child has a copy of the relay, but not its thread. If the child drops the copy, the
 /// parent's relay goes on.
 #[test]
