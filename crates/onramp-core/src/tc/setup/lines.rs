@@ -37,8 +37,8 @@ impl Setup {
     }
 
     /// Returns the commands that change this tree into `other`, if the trees differ only in the
-    /// parameters of qdiscs and classes, and no parameter was removed that a change keeps. Returns
-    /// `None` otherwise; the tree must then be replaced.
+    /// parameters of qdiscs and classes, these can be changed, and no parameter was removed that a
+    /// change keeps. Returns `None` otherwise; the tree must then be replaced.
     #[must_use]
     pub fn changes_to(&self, other: &Self) -> Option<Vec<String>> {
         let same = self.qdiscs.keys().eq(other.qdiscs.keys())
@@ -57,6 +57,9 @@ impl Setup {
             }
             let sites = [self, other].map(|setup| setup.site(*major, setup.facts.mtu, 0));
             if differs(kind.params, sites, node.spec.given(), then.spec.given())? {
+                if !then.spec.may_change() {
+                    return None;
+                }
                 lines.push(format!("qdisc change {}", self.qdisc_words(device, *major, then)));
             }
             let rows = |node: &Node| {
@@ -187,9 +190,13 @@ mod tests {
         let changes = netem("delay 9ms loss 1%").changes_to(&netem("delay 9ms"));
         let line = "qdisc change dev d0 root handle 1: netem delay 9ms";
         assert_eq!(changes, Some(vec![line.to_owned()]));
-        for (from, to) in
-            [(" limit 100", ""), ("fq_codel limit", "pfifo limit"), ("pref 3", "pref 4")]
-        {
+        for (from, to) in [
+            (" limit 100", ""),
+            ("fq_codel limit", "pfifo limit"),
+            ("pref 3", "pref 4"),
+            // Linux cannot change an `htb`.
+            ("default 20", "default 30"),
+        ] {
             assert_eq!(before.changes_to(&with(from, to)), None, "{from} {to}");
         }
     }
