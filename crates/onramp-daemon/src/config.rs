@@ -28,10 +28,28 @@ pub(crate) async fn load(hub: &Hub, file: &Path) -> Result<Vec<String>, String> 
     let done = hub.with(move |host| host.configure(&text, &folder)).await;
     match done {
         Ok(Ok(commands)) => Ok(commands),
-        Ok(Err((line, reply))) => {
-            let said = reply.err.trim_end().replace('\n', ": ");
-            Err(format!("{name}:{line}: {said}"))
-        }
+        Ok(Err((line, reply))) => Err(format!("{name}:{line}: {}", joined(&reply.err))),
         Err(died) => Err(format!("{name}: {died}")),
+    }
+}
+
+/// Joins the lines of an error text to one line: each says more exactly what the one before says.
+fn joined(text: &str) -> String {
+    let lines = text.lines().map(|line| line.strip_suffix('.').unwrap_or(line));
+    lines.collect::<Vec<_>>().join(": ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lines_of_an_error_are_one_sentence() {
+        let text = "Error: Unknown device type.\nlink: \"dumy\": expected dummy or veth\n";
+        assert_eq!(
+            joined(text),
+            "Error: Unknown device type: link: \"dumy\": expected dummy or veth"
+        );
+        assert_eq!(joined("RTNETLINK answers: File exists\n"), "RTNETLINK answers: File exists");
     }
 }

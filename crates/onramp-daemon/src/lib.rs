@@ -12,6 +12,7 @@ pub mod feed;
 mod figures;
 pub mod http;
 pub mod hub;
+mod interfaces;
 mod lateness;
 pub mod metrics;
 pub mod monitor;

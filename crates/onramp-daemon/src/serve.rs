@@ -23,7 +23,7 @@ pub use crate::session::Limits;
 use crate::socket::{Socket, find_path};
 use crate::traffic::Traffic;
 use crate::watch::Watched;
-use crate::{config, lateness, notify};
+use crate::{config, interfaces, lateness, notify};
 
 /// How long the daemon, when it ends, waits for clients to receive the replies to their requests.
 const GRACE: Duration = Duration::from_secs(1);
@@ -163,6 +163,7 @@ impl Daemon {
             sessions: JoinSet::new(),
         };
         clients.sessions.spawn(lateness::watch(hub.clone(), ending.clone()));
+        clients.sessions.spawn(interfaces::watch(hub.clone(), ending.clone()));
         if let Some(web) = web {
             let limits = http::Limits::default();
             let end = async move { drop(ending.clone().wait_for(|ending| *ending).await) };

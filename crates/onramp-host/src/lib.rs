@@ -8,6 +8,7 @@
 mod configure;
 mod device;
 mod event;
+mod interface;
 mod ip;
 mod lines;
 mod netdev;
@@ -33,6 +34,7 @@ use onramp::Link;
 
 pub use self::device::{RelayView, interface_address};
 pub use self::event::{Event, What};
+pub use self::interface::{Interface, InterfaceState};
 pub use self::lines::{Line, Lines};
 pub use self::tc::{TcError, tc, tc_tree};
 

@@ -510,7 +510,8 @@ end
 }
 
 /// A TAP is joined with an interface. When the interface disappears, the device has no carrier, and
-/// when it comes back, the configuration makes the device again.
+/// when it comes back, the configuration makes the device again. The daemon logs what the interface
+/// does.
 #[test]
 fn the_daemon_has_taps() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -519,18 +520,25 @@ fn the_daemon_has_taps() {
 echo 'ip link add vm up type tap interface tap7 to eth1 peer name up7 up' > devices
 {DAEMON}
 end
-\"$ONRAMP\" daemon --log warn --config devices 2> told &
+\"$ONRAMP\" daemon --config devices 2> told &
 daemon=$!
+logged() {{ until grep -q \"up7: $*\" told; do sleep 0.1; done; }}
 until o ip link show up7; do sleep 0.02; done
 ip addr add 192.0.2.7/24 dev tap7
 ping -q -c2 -i0.1 -W5 192.0.2.2
 o ip link add x type tap interface eth0 to eth1 peer name y 2> refused && exit 9
+ip -n s link set e0 down
+logged eth1 has no carrier
+ip -n s link set e0 up
+logged eth1 works again
 ip link del eth1
 until o ip link show up7 | grep NO-CARRIER; do sleep 0.1; done
+logged there is no interface eth1
 ip link add eth1 type veth peer name e0 netns s
 ip link set eth1 up
 ip -n s link set e0 up
 ip -n s addr add 192.0.2.2/24 dev e0
+logged there is an interface eth1 again
 kill -HUP $daemon
 until o ip link show up7 | grep -v NO-CARRIER | grep LOWER_UP; do sleep 0.1; done
 ip addr replace 192.0.2.7/24 dev tap7

@@ -45,7 +45,8 @@ fn a_configuration_that_is_wrong_changes_nothing() {
     let before = (daemon.out("ip -d link"), daemon.out("tc qdisc show"));
     let wrong = format!("{base}ip link add d1 type dummy\ntc qdisc add dev d1 root nonsense\n");
     reload(&daemon, &wrong);
-    daemon.logged(&["SIGHUP", "the devices stay as they were", "config:3: ", "nonsense"]);
+    let words = ["SIGHUP", "the devices stay as they were", "config:3: ", "unknown: ", "nonsense"];
+    daemon.logged(&words);
     assert_eq!((daemon.out("ip -d link"), daemon.out("tc qdisc show")), before);
     // After a wrong configuration the daemon keeps running, and it accepts the next correct one.
     reload(&daemon, "ip link add d0 up type dummy\nip link add d1 type dummy\n");
