@@ -40,6 +40,7 @@ pub(crate) fn relay_json(
         "clients": counts.clients,
         "forgotten": counts.forgotten,
         "no_socket": counts.no_socket,
+        "waits": counts.waits,
         "unreachable": counts.unreachable,
         "failure": counts.failure,
     });
@@ -57,6 +58,7 @@ pub(crate) fn relay_text(carried: &Carried, counts: &Counts) -> String {
         (counts.clients, "UDP clients"),
         (counts.forgotten, "of them forgotten"),
         (counts.no_socket, "datagrams discarded for want of a socket"),
+        (counts.waits, "waits of connections for want of a file descriptor"),
         (counts.unreachable, "datagrams for which the target's machine said that nobody is there"),
     ];
     for (count, what) in rest.into_iter().filter(|(count, _)| *count > 0) {

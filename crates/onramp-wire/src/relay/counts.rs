@@ -25,6 +25,9 @@ pub struct Counts {
     /// Number of datagrams that were discarded before the line, because there was no socket for a
     /// new client.
     pub no_socket: u64,
+    /// How often connections had to wait, 100 ms each time, because there was no file descriptor
+    /// left for another.
+    pub waits: u64,
     /// How often the target's machine has said that a datagram could not be delivered, for example
     /// because nobody has its port.
     pub unreachable: u64,

@@ -181,7 +181,8 @@ impl Engine {
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
                 Err(error) => {
                     // The program has no descriptors left; they may come back.
-                    self.counts.fail(format!("cannot accept a connection: {error}"));
+                    self.counts.waits += 1;
+                    self.counts.fail(format!("cannot accept a connection yet: {error}"));
                     self.retry = Some(now.after(PAUSE_NS));
                     return false;
                 }
@@ -345,6 +346,7 @@ impl Engine {
             match conn.reach(&self.epoll, *id, &door.targets, now) {
                 Reached::Waits => {}
                 Reached::Lacks(error) => {
+                    self.counts.waits += 1;
                     self.counts.fail(format!("cannot connect to a target yet: {error}"));
                     self.timers.push(Reverse((now.after(PAUSE_NS), *id)));
                 }

@@ -5,6 +5,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener, ToSocketAddrs as _, UdpSocket};
 use std::str::FromStr;
 
+use nix::sys::socket::{setsockopt, sockopt};
 use socket2::{SockRef, Socket};
 
 use super::tcp::UNREAD;
@@ -168,10 +169,13 @@ fn sockets(entry: &Entry) -> io::Result<(Option<TcpListener>, Option<UdpSocket>)
     }
 }
 
-/// Asks for room for the datagrams that come while the relay does something else. The kernel gives
-/// less if it has a lower limit (`net.core.rmem_max`).
+/// Asks for room for the datagrams that come while the relay does something else. A program without
+/// `CAP_NET_ADMIN` gets less if the kernel has a lower limit (`net.core.rmem_max`).
 pub(crate) fn enlarge(socket: &UdpSocket) -> io::Result<()> {
-    SockRef::from(socket).set_recv_buffer_size(ROOM)
+    match setsockopt(socket, sockopt::RcvBufForce, &ROOM) {
+        Ok(()) => Ok(()),
+        Err(_) => SockRef::from(socket).set_recv_buffer_size(ROOM),
+    }
 }
 
 /// Returns the length of the IP header of packets to this address, bytes.
@@ -279,5 +283,21 @@ mod tests {
         let entry: Entry = "127.0.0.1:0=no-such-name.invalid:9".parse().expect("an entry");
         let error = Door::open(&entry).expect_err("there is no such name");
         assert!(error.to_string().contains("cannot look the target up"), "{error}");
+    }
+    /// The limit for ordinary programs does not hold for one that may exceed it.
+    #[test]
+    fn a_socket_has_all_the_room_that_it_may_have() {
+        let entry: Entry = "udp:127.0.0.1:0=127.0.0.1:9".parse().expect("an entry");
+        let door = Door::open(&entry).expect("a port");
+        let has = SockRef::from(&door.udp.expect("a socket")).recv_buffer_size().expect("a size");
+        let plain = UdpSocket::bind("127.0.0.1:0").expect("a port");
+        SockRef::from(&plain).set_recv_buffer_size(ROOM).expect("it may be too much");
+        let least = SockRef::from(&plain).recv_buffer_size().expect("a size");
+        let forced = setsockopt(&plain, sockopt::RcvBufForce, &ROOM);
+        match forced {
+            // The kernel counts its own bytes, too, and doubles the number.
+            Ok(()) => assert_eq!(has, 2 * ROOM),
+            Err(_) => assert_eq!(has, least),
+        }
     }
 }

@@ -2,10 +2,11 @@
 //!
 //! A request is a line of JSON, and so is the answer: `{"change": {"up": [WORDS...], "down": []}}`
 //! with lists of words as [`Change::read`] reads them, or `{"show": {}}`. An answer with `error`
-//! says why nothing was done.
+//! says why nothing was done; any other has the command line of the wire's client as `client`.
 
 use std::fs::{self, DirBuilder};
 use std::io::{self, BufRead as _, BufReader, ErrorKind, Read as _, Write as _};
+use std::mem::take;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -30,6 +31,11 @@ pub(super) const VARIABLE: &str = "ONRAMP_WIRE";
 const LINE_MAX: u64 = 1 << 20;
 /// How long a request and its answer may take together.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// How long all wires together may take to answer a request of `onramp wire list`. A program that
+/// was stopped by a signal never answers.
+const LIST_PATIENCE: Duration = Duration::from_secs(2);
+/// Shortest time in which an answer that is there is read.
+const READ_TIME: Duration = Duration::from_millis(10);
 /// Most names that a wire tries for its socket.
 const NAMES: u32 = 100;
 
@@ -228,23 +234,41 @@ fn obey(line: &str, wire: &dyn Changes, client: &str) -> Result<Value, String> {
         Ok(changes)
     };
     wire.change(read("up")?, read("down")?).map_err(|error| error.to_string())?;
-    Ok(json!({}))
+    Ok(json!({ "client": client }))
+}
+
+/// Sends a request to the wire at `path`. Returns the stream on which the answer comes.
+fn send(path: &Path, request: &Value) -> io::Result<UnixStream> {
+    let mut stream = UnixStream::connect(path)?;
+    writeln!(stream, "{request}")?;
+    Ok(stream)
+}
+
+/// Reads an answer. Fails if the wire is silent for longer than `patience`.
+fn receive(stream: UnixStream, patience: Duration) -> io::Result<String> {
+    stream.set_read_timeout(Some(patience))?;
+    let mut line = String::new();
+    BufReader::new(stream.take(LINE_MAX)).read_line(&mut line)?;
+    Ok(line)
+}
+
+/// Whether the wire did not answer in time.
+fn is_silent(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut)
 }
 
 /// Asks the wire at `path`, and returns its answer.
 pub(super) fn ask(path: &Path, request: &Value) -> Result<Value> {
-    let told = UnixStream::connect(path).and_then(|mut stream| {
-        stream.set_read_timeout(Some(2 * PATIENCE))?;
-        writeln!(stream, "{request}")?;
-        let mut line = String::new();
-        BufReader::new(stream.take(LINE_MAX)).read_line(&mut line)?;
-        Ok(line)
-    });
+    let told = send(path, request).and_then(|stream| receive(stream, 2 * PATIENCE));
     let name = path.display();
     let line = told.map_err(|error| match error.kind() {
         ErrorKind::NotFound | ErrorKind::ConnectionRefused => {
             anyhow!("no wire runs at {name}; `onramp wire list` lists those that run")
         }
+        _ if is_silent(&error) => anyhow!(
+            "the wire at {name} does not answer: its process may be stopped, and may still do what \
+             it was asked when it continues"
+        ),
         _ => anyhow!("cannot ask the wire at {name}: {error}"),
     })?;
     let answer: Value = serde_json::from_str(&line)
@@ -253,6 +277,27 @@ pub(super) fn ask(path: &Path, request: &Value) -> Result<Value> {
         Some(why) => bail!("{why}"),
         None => Ok(answer),
     }
+}
+
+/// Asks these wires for their clients and lines, all at the same time. Returns each wire with its
+/// answer, or with `None` if it does not answer. A wire that has just ended is left out.
+pub(super) fn show(wires: Vec<Found>) -> Vec<(Found, Option<Value>)> {
+    let end = MonotonicClock.now() + LIST_PATIENCE;
+    let request = json!({ "show": {} });
+    let asked =
+        wires.into_iter().filter_map(|found| Some((send(&found.path, &request).ok()?, found)));
+    let asked: Vec<_> = asked.collect();
+    let answers = asked.into_iter().filter_map(|(stream, found)| {
+        let left = Duration::from_nanos(end.since(MonotonicClock.now()));
+        match receive(stream, left.max(READ_TIME)) {
+            Ok(line) => {
+                let answer: Value = serde_json::from_str(&line).ok()?;
+                answer.get("error").is_none().then_some((found, Some(answer)))
+            }
+            Err(error) => is_silent(&error).then_some((found, None)),
+        }
+    });
+    answers.collect()
 }
 
 /// A wire that runs.
@@ -299,22 +344,23 @@ fn running_in(folders: &[PathBuf]) -> Vec<Found> {
 }
 
 /// Finds the wire that the user means: by its number or the path of its socket, or the one of
-/// which this program is a part, or the only one that runs.
-pub(super) fn find(named: Option<&str>) -> Result<PathBuf> {
+/// which this program is a part, or the only one that runs. Returns the path of its socket, and its
+/// number if it was chosen only because no other wire runs.
+pub(super) fn find(named: Option<&str>) -> Result<(PathBuf, Option<String>)> {
     let own = env::var(VARIABLE).ok().filter(|own| !own.is_empty());
     if let Some(name) = named.or(own.as_deref()) {
         if name.contains('/') {
-            return Ok(PathBuf::from(name));
+            return Ok((PathBuf::from(name), None));
         }
         let found = running().into_iter().find(|found| found.pid == name);
-        let found = found.map(|found| found.path);
+        let found = found.map(|found| (found.path, None));
         return found.ok_or_else(|| {
             anyhow!("no wire {name} runs; `onramp wire list` lists those that run")
         });
     }
-    match &running()[..] {
+    match &mut running()[..] {
         [] => bail!("no wire runs: start one, such as `onramp wire --profile lte -- sh`"),
-        [only] => Ok(only.path.clone()),
+        [only] => Ok((take(&mut only.path), Some(take(&mut only.pid)))),
         several => {
             let pids: Vec<_> = several.iter().map(|found| &*found.pid).collect();
             bail!("several wires run: choose one with --wire {}", pids.join(" or --wire "))

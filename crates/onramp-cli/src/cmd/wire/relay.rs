@@ -1,5 +1,6 @@
 //! `onramp wire --relay`: a wire without any namespace.
 
+use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::net::UnixStream;
 use std::process::ExitStatus;
@@ -7,6 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Result, anyhow};
+use onramp_core::Setup;
 use onramp_wire::{Change, Options, Relay};
 
 use super::control::{self, Socket};
@@ -30,6 +32,13 @@ pub(super) fn run(
 ) -> Result<()> {
     limits::open_many_files();
     let signals = Signals::listen()?;
+    if !args.quiet {
+        for filter in blind(&[&options.up, &options.down]) {
+            tell(&format!(
+                "note: packets in a relay have no headers, which this filter matches: {filter}"
+            ));
+        }
+    }
     let started = Relay::start(&args.relay, options);
     let relay = started.map_err(|error| anyhow!("--relay: {error}"))?;
     relay.change(up, down).map_err(|error| usage(format!("--set: {error}")))?;
@@ -47,6 +56,22 @@ pub(super) fn run(
     let json = || report::relay_json(&carried, &addresses, &counts, code);
     let done = Vec::new();
     Ending { quiet: args.quiet, output, broken, done, code }.tell(text, json)
+}
+
+/// Kinds of filters, and of terms of the filter `basic`, that match the headers of packets.
+const OF_HEADERS: [&str; 6] = ["u32", "flower", "flow", "bpf", "cmp", "nbyte"];
+
+/// Returns the lines of the filters that match headers, each once: two directions may have the same
+/// tree.
+fn blind(trees: &[&Setup]) -> BTreeSet<String> {
+    let lines = trees.iter().flat_map(|tree| tree.lines());
+    let is_blind = |line: &String| {
+        // A line that ends with the kind makes a table, and matches nothing yet.
+        line.starts_with("filter ")
+            && !line.ends_with(" u32")
+            && line.split(' ').any(|word| OF_HEADERS.contains(&word))
+    };
+    lines.filter(is_blind).collect()
 }
 
 /// Lets the relay carry, and other commands change it. Returns how the client ended, if there is

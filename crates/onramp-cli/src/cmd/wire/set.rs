@@ -7,7 +7,7 @@ use onramp_wire::{Change, Which};
 use serde_json::{Value, json};
 
 use super::control;
-use crate::error::{line, usage};
+use crate::error::{line, tell, usage};
 use crate::output;
 
 /// Change a wire while it runs
@@ -121,14 +121,22 @@ pub(super) fn at_start(options: &[String]) -> Result<[Vec<Change>; 2]> {
 /// Runs `onramp wire set`.
 pub(crate) fn run(args: &Args) -> Result<()> {
     let [up, down] = args.changes()?;
-    let path = control::find(args.wire.as_deref())?;
-    control::ask(&path, &json!({ "change": { "up": up, "down": down } })).map(drop)
+    let (path, chosen) = control::find(args.wire.as_deref())?;
+    let answer = control::ask(&path, &json!({ "change": { "up": up, "down": down } }))?;
+    if let Some(pid) = chosen {
+        // The user named no wire, and may not know that another one has ended. A wire of an older
+        // version does not say who its client is.
+        let client = answer["client"].as_str().map(|client| format!(": {client}"));
+        tell(&format!("changed the only wire that runs, {pid}{}", client.unwrap_or_default()));
+    }
+    Ok(())
 }
 
 /// List the wires that run
 ///
 /// Lists the wires of the calling user, each with the number of its process, its client, and the
-/// qdiscs of both directions at present, as lines of tc.
+/// qdiscs of both directions at present, as lines of tc. Says so of a wire that does not answer
+/// within two seconds.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  onramp wire list")]
 pub(crate) struct ListArgs {}
@@ -136,17 +144,18 @@ pub(crate) struct ListArgs {}
 /// Runs `onramp wire list`.
 pub(crate) fn list(_args: &ListArgs) -> Result<()> {
     let mut text = String::new();
-    for found in control::running() {
-        // A wire that has just ended is not listed.
-        let Ok(shown) = control::ask(&found.path, &json!({ "show": {} })) else { continue };
-        text += &listed(&found.pid, &shown)?;
+    for (found, shown) in control::show(control::running()) {
+        text += &listed(&found.pid, shown.as_ref())?;
     }
     output::print(&text)
 }
 
-/// Returns the lines about a wire that has answered. Control characters, which another program may
+/// Returns the lines about a wire, from its answer. Control characters, which another program may
 /// have sent, are made visible.
-fn listed(pid: &str, shown: &Value) -> Result<String> {
+fn listed(pid: &str, shown: Option<&Value>) -> Result<String> {
+    let Some(shown) = shown else {
+        return Ok(format!("{}  (does not answer: its process may be stopped)\n", line(pid)));
+    };
     let client = shown["client"].as_str().ok_or_else(|| anyhow!("a wire answers nonsense"))?;
     let mut text = format!("{}  {}\n", line(pid), line(client));
     for way in ["up", "down"] {
@@ -180,11 +189,11 @@ mod tests {
     #[test]
     fn what_a_wire_answers_cannot_control_the_terminal() {
         let shown = json!({ "client": "sh\u{1b}[2J\n", "up": ["qdisc\u{7}"], "down": ["a", "b"] });
-        let text = listed("7\u{8}", &shown).expect("it has a client");
+        let text = listed("7\u{8}", Some(&shown)).expect("it has a client");
         let lines: Vec<_> = text.lines().collect();
         assert_eq!(lines[1..], ["    up    qdisc\\u{7}", "    down  a", "    down  b"]);
         assert!(lines[0].contains("7\\u{8}  sh\\u{1b}[2J"), "{text}");
-        listed("7", &json!({})).expect_err("no client");
+        listed("7", Some(&json!({}))).expect_err("no client");
     }
 
     #[test]

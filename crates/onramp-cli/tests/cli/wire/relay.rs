@@ -3,14 +3,15 @@
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream, UdpSocket};
-use std::process::{Command, Stdio};
+use std::os::unix::fs::PermissionsExt as _;
+use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
 use onramp_core::Clock as _;
 use onramp_dev::MonotonicClock;
 
-use super::{Tun, assert_conserved, document, ordinary, program};
+use super::{Net, Tun, as_ordinary, assert_conserved, document, ordinary, program};
 use crate::{assert_fails, run, skip, stderr};
 
 /// Far more than the tests need.
@@ -96,6 +97,171 @@ fn a_relay_without_a_client_runs_until_a_signal() {
     assert_eq!((&relay["connections"], &relay["connections_refused"]), (&2.into(), &1.into()));
     let failure = relay["failure"].as_str().expect("a text");
     assert!(failure.contains(&address.to_string()) && failure.contains("refused"), "{failure}");
+}
+
+/// A command that names no wire says which one it has changed. A wire whose process was stopped is
+/// listed, and keeps no other from being listed.
+#[test]
+fn wires_are_told_apart() {
+    let folder = tempfile::tempdir().expect("a folder");
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).expect("it is ours");
+    let command = |words: &[&str]| {
+        let mut command = ordinary(Tun::Open, words.iter().copied())?;
+        command.env("TMPDIR", folder.path()).env_remove("XDG_RUNTIME_DIR");
+        Some(command)
+    };
+    let done = |words: &[&str]| {
+        let output = command(words).expect("it was possible before").output().expect("it runs");
+        assert!(output.status.success(), "{}", stderr(&output));
+        (String::from_utf8_lossy(&output.stdout).into_owned(), stderr(&output))
+    };
+    let start = || {
+        let words = ["--quiet", "--relay", "udp:127.0.0.1:0=127.0.0.1:9"];
+        let running = command(&words)?.stderr(Stdio::null()).spawn().expect("it runs");
+        let begun = |_: &u32| done(&["list"]).0.contains(&format!("{}  the relay", running.id()));
+        (0..600).find(begun).expect("it begins");
+        Some(Running(running))
+    };
+    let Some(first) = start() else { return skip("not as this user") };
+    let (_, told) = done(&["set", "rate", "1mbit"]);
+    let changed = format!("changed the only wire that runs, {}: the relay at 127", first.0.id());
+    assert!(told.contains(&changed), "{told}");
+    let pid = first.0.id().to_string();
+    assert_eq!(done(&["set", "--wire", &pid, "rate", "2mbit"]).1, "");
+    first.signal("-STOP");
+    let second = start().expect("it was possible before");
+    let (list, _) = done(&["list"]);
+    assert!(list.contains(&format!("{pid}  (does not answer: its process may be")), "{list}");
+    assert!(list.contains(&format!("{}  the relay", second.0.id())), "{list}");
+    first.signal("-CONT");
+    assert!(done(&["list"]).0.contains(&format!("{pid}  the relay")), "it answers again");
+}
+
+/// A process that ends with the test.
+struct Running(Child);
+
+impl Running {
+    fn signal(&self, signal: &str) {
+        let pid = self.0.id().to_string();
+        assert!(Command::new("kill").args([signal, &pid]).status().expect("it runs").success());
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        drop(self.0.kill());
+        drop(self.0.wait());
+    }
+}
+
+/// Sends a byte from one end of a connection to the other, and another back.
+fn exchange((near, far): &mut (TcpStream, TcpStream)) {
+    let mut byte = [0];
+    near.write_all(b"q").expect("there is room");
+    far.read_exact(&mut byte).expect("it comes");
+    far.write_all(b"a").expect("there is room");
+    near.read_exact(&mut byte).expect("it comes");
+    assert_eq!(byte, *b"a");
+}
+
+/// Connects, and returns both ends as soon as a byte has come to the far end. Connections that have
+/// ended before are taken, too, and dropped.
+fn connect(at: &str, listener: &TcpListener) -> (TcpStream, TcpStream) {
+    let mut near = TcpStream::connect(at).expect("the relay listens");
+    near.set_read_timeout(Some(LONG)).expect("it is open");
+    near.write_all(b"b").expect("there is room");
+    let end = MonotonicClock.now().after(120_000_000_000);
+    while MonotonicClock.now() < end {
+        let Ok((mut far, _)) = listener.accept() else {
+            thread::sleep(Duration::from_millis(10));
+            continue;
+        };
+        far.set_nonblocking(false).expect("it is open");
+        far.set_read_timeout(Some(LONG)).expect("it is open");
+        if far.read(&mut [0]).is_ok_and(|count| count == 1) {
+            return (near, far);
+        }
+    }
+    panic!("the connection does not come through");
+}
+
+/// While no file descriptor is left, connections wait and datagrams of new clients are discarded,
+/// both are counted, and what is connected goes on. Later, new ones come through again.
+#[test]
+fn a_relay_outlives_the_lack_of_descriptors() {
+    const DESCRIPTORS: usize = 48;
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    listener.set_nonblocking(true).expect("it is open");
+    let target = listener.local_addr().expect("an address");
+    let Ok(server) = UdpSocket::bind(target) else { return skip("the port has another user") };
+    server.set_read_timeout(Some(Duration::from_millis(50))).expect("it is open");
+    let onramp = program().to_str().expect("UTF-8");
+    let (limited, entry) =
+        (format!("ulimit -n {DESCRIPTORS} && exec \"$@\""), format!("127.0.0.1:0={target}"));
+    let words = ["sh", "-c", &limited, "sh", onramp, "wire", "--relay", &entry, "--json", "-"];
+    let Some(mut command) = as_ordinary(Tun::Open, words, Net::Machine) else {
+        return skip("not as this user");
+    };
+    let running = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    let mut running = Running(running.expect("it runs"));
+    let mut told = BufReader::new(running.0.stderr.take().expect("a pipe"));
+    let mut line = String::new();
+    told.read_line(&mut line).expect("a line");
+    let at = line.split(' ').nth(1).expect("an address").to_owned();
+
+    let mut pairs: Vec<_> = (0..3).map(|_| connect(&at, &listener)).collect();
+    let many = || TcpStream::connect(&at).expect("the kernel lets it wait");
+    let flood: Vec<_> = (0..DESCRIPTORS).map(|_| many()).collect();
+    let descriptors = format!("/proc/{}/fd", running.0.id());
+    let end = MonotonicClock.now().after(120_000_000_000);
+    while fs::read_dir(&descriptors).expect("it runs").count() < DESCRIPTORS {
+        assert!(MonotonicClock.now() < end, "the descriptors last");
+        thread::sleep(Duration::from_millis(10));
+    }
+    let client = UdpSocket::bind("127.0.0.1:0").expect("a port");
+    client.send_to(b"discarded", &at).expect("it is sent");
+    pairs.iter_mut().for_each(exchange);
+
+    drop(flood);
+    pairs.push(connect(&at, &listener));
+    pairs.iter_mut().for_each(exchange);
+    let mut bytes = [0; 9];
+    let comes = |_: &u32| {
+        client.send_to(b"comes", &at).expect("it is sent");
+        server.recv(&mut bytes).is_ok_and(|count| bytes[..count] == *b"comes")
+    };
+    (0..600).find(comes).expect("a datagram comes through");
+
+    running.signal("-INT");
+    let mut text = String::new();
+    running.0.stdout.take().expect("a pipe").read_to_string(&mut text).expect("it ends");
+    let document: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    assert_conserved(&document);
+    let relay = &document["relay"];
+    assert_eq!(relay["connections"], 4 + DESCRIPTORS, "{relay}");
+    assert!(relay["waits"].as_u64() > Some(0) && relay["no_socket"].as_u64() > Some(0), "{relay}");
+    assert!(relay["failure"].as_str().is_some_and(|why| why.contains("Too many open")), "{relay}");
+}
+
+/// A filter that matches what packets in a relay do not have is told of.
+#[test]
+fn filters_without_headers_to_match_are_told_of() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("lines");
+    let lines = "qdisc add dev x root handle 1: prio
+        filter add dev x parent 1: protocol ip flower dst_ip 192.0.2.1 classid 1:1
+        filter add dev x parent 1: protocol ip basic match 'cmp(u8 at 9 layer network eq 6)' \
+            flowid 1:1
+        filter add dev x parent 1: protocol all matchall classid 1:2
+";
+    fs::write(&file, lines.replace("\\\n", "")).expect("a file");
+    let line = format!("wire --relay 127.0.0.1:0=127.0.0.1:9 --setup {} -- true", file.display());
+    let told = stderr(&run(&line));
+    let notes: Vec<_> = told.lines().filter(|line| line.contains("have no headers")).collect();
+    assert_eq!(notes.len(), 2, "{told}");
+    for words in ["flower dst_ip 192.0.2.1", "cmp ( u8 at 9 layer network eq 6 )"] {
+        assert!(notes.iter().any(|note| note.contains(words)), "{words}: {told}");
+    }
 }
 
 #[test]
