@@ -221,6 +221,7 @@ const FUZZED: &[(&str, u32)] = &[
     ("dissect", 256),
     ("frame", 1024),
     ("capture", 1024),
+    ("play", 1024),
     ("bytecode", 512),
     ("protocol", 1024),
 ];

@@ -1,5 +1,8 @@
 //! Capture files: what a device has written is what a receiver, and `tcpdump`, read.
 
+#[path = "../ops/play.rs"]
+mod ops;
+
 use std::fs::{self, File};
 use std::io::{Read as _, Seek as _};
 use std::path::{Path, PathBuf};
@@ -165,6 +168,21 @@ proptest! {
             }
         }
         prop_assert!(list.len() <= 10, "{}", list.len());
+    }
+}
+
+/// Inputs that fuzzing found, those for `onramp replay` included.
+#[test]
+fn the_corpora_are_played_and_written() {
+    let folder = Folder::new("corpora");
+    for name in ["capture", "play"] {
+        let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(name);
+        let inputs = fs::read_dir(&corpus).expect("the corpus is in the repository");
+        let inputs: Vec<_> = inputs.map(|input| input.expect("readable").path()).collect();
+        assert!(!inputs.is_empty(), "{} is empty", corpus.display());
+        for input in inputs {
+            ops::run(&fs::read(input).expect("a file"), &folder.0);
+        }
     }
 }
 
