@@ -102,6 +102,9 @@ fn begun(seed: u64, root: &'static Kind, size: &Size) -> Begun {
     };
     load::load(&mut plan, &mut draw, size, rate, &classes);
     filters::filters(&mut plan, &mut draw, &majors);
+    // With random choices of its own, so that everything else of a case follows from its number as
+    // it does in a case without a `clsact`.
+    filters::front(&mut plan, &mut Draw::new(!seed));
     Begun { plan, draw, rate, changing }
 }
 

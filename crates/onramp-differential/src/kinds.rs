@@ -228,7 +228,6 @@ pub const LEFT_OUT: &[(&str, &[&str], &str)] = &[
         "in Linux its device is never busy; here it keeps a packet while the device is busy",
     ),
     ("ingress", &[], "it sees no outgoing packets"),
-    ("clsact", &[], "nothing in these cases uses its filters"),
     ("pfifo_fast", &["txqueuelen"], "in Linux this is an option of the device"),
     ("dualpi2", &[ALL], "tc 6.1 knows none of its options"),
     ("fq", &["bands", "priomap", "weights", "offload_horizon"], "tc 6.1 does not know it"),

@@ -123,5 +123,7 @@ fn cases_are_valid_and_varied() {
     some("departure times", &|plan| plan.rows.iter().any(|row| row.txtime_ns.is_some()));
     some("pacing rates", &|plan| !plan.pacing.is_empty());
     some("filters", &|plan| plan.lines.iter().any(|line| line.kind == "filter"));
+    let drops = |line: &Line| line.head.contains(" egress ") && line.to_string().contains("drop");
+    some("filters in front", &|plan| plan.lines.iter().any(drops));
     some("bursts", &|plan| plan.rows.windows(3).any(|rows| rows[0].time_ns == rows[2].time_ns));
 }

@@ -150,11 +150,12 @@ enum Reason {
 impl Reason {
     /// The kernel's words for drop reasons, each with the reason that it means. If several words
     /// mean the same reason, Onramp writes the first of these words.
-    const WORDS: [(&str, Self); 12] = [
+    const WORDS: [(&str, Self); 13] = [
         ("GENERIC", Self::Unsaid),
         ("NOT_SPECIFIED", Self::Unsaid),
         ("TC_RECLASSIFY_LOOP", Self::Unsaid),
         ("QUEUE_PURGE", Self::Unsaid),
+        ("TC_EGRESS", Self::Unsaid),
         ("OVERLIMIT", Self::Overlimit),
         ("MAXFLOWS", Self::Overlimit),
         ("CONGESTED", Self::Congested),
@@ -285,7 +286,7 @@ impl Case {
     }
 
     /// Plays the workload with the seed `seed` and returns what `tc -s -d` would then show of
-    /// Onramp's tree: the qdiscs, the classes, and the filters of the root.
+    /// Onramp's tree: the qdiscs, the classes, and the filters of the root and in front of it.
     #[must_use]
     pub fn listing(&self, seed: u64) -> String {
         listing::of(self, &self.replayed(seed))

@@ -5,10 +5,10 @@ use onramp_core::show::{Out, Style};
 use onramp_core::view::{Listed, Query};
 
 use super::Case;
-use super::machine::{MTU, Played};
+use super::machine::{MTU, PLACES, Played};
 
 /// Returns the listing of Onramp's tree after a run: what `tc -s -d` shows of the qdiscs, the
-/// classes, and the filters of the root.
+/// classes, and the filters of the root and in front of it.
 pub(super) fn of(case: &Case, played: &Played) -> String {
     let mut setup = case.setup.clone();
     for change in &case.changes {
@@ -21,7 +21,9 @@ pub(super) fn of(case: &Case, played: &Played) -> String {
     listed.classes(Query::default(), &mut classes);
     // The recorder asked `tc` for filters without the option `-d`.
     let mut filters = Out::new(Style { details: false, ..style });
-    setup.show_counted("", &played.filters, &mut filters).expect("no word is no wrong word");
+    for (place, counted) in PLACES.iter().zip(&played.filters) {
+        setup.show_counted(place, counted, &mut filters).expect("each is a place");
+    }
     qdiscs.finish() + &classes.finish() + &filters.finish()
 }
 

@@ -61,9 +61,13 @@ struct Machine {
 pub(super) struct Played {
     pub outcome: Outcome,
     pub views: Vec<QdiscView>,
-    /// The filters at the root qdisc, with their counters.
-    pub filters: Vec<FilterSpec>,
+    /// The filters at each of the [`PLACES`], with their counters.
+    pub filters: [Vec<FilterSpec>; 2],
 }
+
+/// The places whose filters are listed, in the words of `tc filter show`: the root qdisc, and in
+/// front of it.
+pub(super) const PLACES: [&str; 2] = ["", "egress"];
 
 /// Largest number of recorded events whose times are tried as the instant of a change.
 const INSTANTS_MAX: usize = 6;
@@ -144,8 +148,10 @@ pub(super) fn replay(case: &Case, seed: u64, changes: &[u64]) -> Played {
     machine.outcome = machine.outcome.before(end_ns);
     machine.advance(now_ns + LOOK_NS);
     let views = machine.tree.views();
-    let root = case.setup.filter_query("").map(|(root, _)| root).unwrap_or_default();
-    let filters = machine.tree.filters(Instant(now_ns + LOOK_NS), root);
+    let filters = PLACES.map(|place| {
+        let (place, _) = case.setup.filter_query(place).expect("each is a place");
+        machine.tree.filters(Instant(now_ns + LOOK_NS), place)
+    });
     Played { outcome: machine.outcome, views, filters }
 }
 
