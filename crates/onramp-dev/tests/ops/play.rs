@@ -53,8 +53,8 @@ pub(crate) fn run(bytes: &[u8], folder: &Path) {
     }
 }
 
-/// Plays the capture of `len` bytes at `path`. Returns its packets up to the first damage, or `None`
-/// if it is no capture.
+/// Plays the capture of `len` bytes at `path`. Returns its packets up to the first damage, or
+/// `None` if it is no capture.
 fn played(path: &Path, len: usize) -> Option<Vec<Packet>> {
     let mut receiver = CaptureReceiver::open(path, PlayOptions { fast: true, seed: 0 }).ok()?;
     let (mut list, stats) = (PacketList::new(), receiver.stats());

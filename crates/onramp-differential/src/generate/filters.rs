@@ -33,9 +33,10 @@ pub(super) fn filters(plan: &mut Plan, draw: &mut Draw, majors: &[(u16, Vec<u16>
 }
 
 /// Adds a `clsact` to about every fifth case, with filters that outgoing packets meet before they
-/// come to the root.
+/// come to the root. Cases with chance stay without, because those that are kept are made again
+/// from their numbers.
 pub(super) fn front(plan: &mut Plan, draw: &mut Draw) {
-    if !draw.likely(20) {
+    if plan.compared() == Compared::Chance || !draw.likely(20) {
         return;
     }
     let add =
