@@ -11,8 +11,15 @@ use crate::shell::{cargo, root, run};
 use crate::{Failure, Outcome};
 
 /// The crates whose API is listed: those that users' programs link.
-const CRATES: &[&str] =
-    &["onramp-queue", "onramp-core", "onramp-dev", "onramp", "onramp-host", "onramp-wire"];
+const CRATES: &[&str] = &[
+    "onramp-queue",
+    "onramp-core",
+    "onramp-dev",
+    "onramp",
+    "onramp-host",
+    "onramp-wire",
+    "onramp-limiter",
+];
 
 /// Compares the listings in `docs/api/` with the code. With `--write`, brings outdated listings up
 /// to date instead.

@@ -70,8 +70,15 @@ pub(crate) fn package() -> Outcome {
         command.arg(&folder);
         command
     };
-    let linked =
-        ["onramp-queue", "onramp-core", "onramp-dev", "onramp", "onramp-host", "onramp-wire"];
+    let linked = [
+        "onramp-queue",
+        "onramp-core",
+        "onramp-dev",
+        "onramp",
+        "onramp-host",
+        "onramp-wire",
+        "onramp-limiter",
+    ];
     let outcome = run(pack().args(linked.iter().flat_map(|name| ["-p", name]))).and_then(|()| {
         // `xtask` and `onramp-differential` are not published, because they are only of use inside
         // the project.
