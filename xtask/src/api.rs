@@ -19,6 +19,7 @@ const CRATES: &[&str] = &[
     "onramp-host",
     "onramp-wire",
     "onramp-limiter",
+    "onramp-smoltcp",
 ];
 
 /// Compares the listings in `docs/api/` with the code. With `--write`, brings outdated listings up

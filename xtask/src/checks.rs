@@ -78,6 +78,7 @@ pub(crate) fn package() -> Outcome {
         "onramp-host",
         "onramp-wire",
         "onramp-limiter",
+        "onramp-smoltcp",
     ];
     let outcome = run(pack().args(linked.iter().flat_map(|name| ["-p", name]))).and_then(|()| {
         // `xtask` and `onramp-differential` are not published, because they are only of use inside
