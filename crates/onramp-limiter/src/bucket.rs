@@ -32,7 +32,9 @@ impl TokenBucket {
     ///
     /// A large `size` allows large bursts. Choose `size` and `refill_time` together: 1,000,000
     /// bytes in 100 ms and 10,000 bytes in 1 ms are the same rate, but the second allows a burst
-    /// one hundredth as large.
+    /// one hundredth as large. As in every token bucket, a program that comes back later than the
+    /// bucket needs to fill loses the tokens of the rest of that time, so the bucket should last
+    /// for the longest time that its loop may be held up.
     ///
     /// # Errors
     ///

@@ -159,3 +159,26 @@ impl Direction {
         self.now
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Metadata of dropped frames takes no memory.
+    #[test]
+    fn metadata_goes_with_its_frame() {
+        let setup = error::setup("pfifo limit 2").expect("a tree");
+        let direction = Direction::new(&setup, Medium::Ip, 1_500, 1);
+        let mut direction = direction.expect("a direction");
+        let mut meta = PacketMeta::default();
+        meta.id = 9;
+        for _ in 0..5 {
+            direction.write(Micros::ZERO, meta, 20, |_| ());
+        }
+        assert_eq!((direction.held(), direction.metas.len()), (2, 2));
+        while let Some((_, of_frame)) = direction.next(Micros::ZERO) {
+            assert_eq!(of_frame, meta);
+        }
+        assert!(direction.metas.is_empty());
+    }
+}

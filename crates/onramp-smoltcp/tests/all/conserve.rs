@@ -99,3 +99,23 @@ fn a_clock_that_goes_back_is_held() {
     assert_eq!(b.next_frame_at(Instant::ZERO), Some(Instant::from_millis(11)));
     assert_eq!(fetch(&mut b, Instant::from_millis(11)), 2);
 }
+
+/// The two directions do not lose the same frames.
+#[test]
+fn each_direction_has_chance_of_its_own() {
+    let tree = setup("netem loss 50%").expect("a tree");
+    let [mut a, mut b] = pair(Medium::Ip, 1_500, [&tree, &tree], 1).expect("two devices");
+    let now = Instant::ZERO;
+    for number in 0..64 {
+        send(&mut a, now, number);
+        send(&mut b, now, number);
+    }
+    let [at_a, at_b] = [&mut a, &mut b].map(|end| {
+        let mut numbers = Vec::new();
+        while let Some((token, _)) = end.receive(now) {
+            numbers.push(token.consume(|frame| frame[3]));
+        }
+        numbers
+    });
+    assert_ne!(at_a, at_b);
+}
