@@ -94,3 +94,17 @@ fn marks_reach_the_inner_device() {
     assert_eq!(receive(&mut device, START), 2);
     assert_eq!(receive(&mut device, START + Duration::from_millis(1)), 3, "it waited in the tree");
 }
+
+/// A frame's wait begins when it enters the tree: one that leaves at once is not marked.
+#[test]
+fn a_frame_that_has_not_waited_is_not_marked() {
+    let tree = setup("dualpi2").expect("a tree");
+    let [mut a, mut b] = pair(Medium::Ip, 1_500, [&tree, &tree], 1).expect("two devices");
+    for (wait, mark) in [(0, 1), (1_000, 3)] {
+        let then = START + Duration::from_millis(wait);
+        for _ in 0..3 {
+            send(&mut a, START, &frame(Medium::Ip, 1));
+        }
+        assert_eq!([(); 3].map(|()| receive(&mut b, then))[0], mark, "after {wait} ms");
+    }
+}
