@@ -38,6 +38,12 @@ const RETRY: Duration = Duration::from_millis(1);
 /// Medium, MTU, burst size and checksums are those of the inner device. Segmentation offload is
 /// switched off: the tree handles each segment by itself. Metadata of frames reaches the inner
 /// device, and from it the sockets.
+///
+/// # Panics
+///
+/// A frame of more than 65,535 bytes does not fit a packet. The MTU, which is checked, allows none;
+/// if an inner device gives one all the same, [`with_ingress`](Self::with_ingress) makes
+/// `receive` panic.
 #[derive(Debug)]
 pub struct Shaped<D> {
     inner: D,
