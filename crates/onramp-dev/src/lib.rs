@@ -14,6 +14,8 @@
 //! * [`Null`]: sends nothing; takes packets at once, or simulates the processor time and the packet
 //!   rate of a network card.
 //!
+//! [`exec`] is what `onramp exec` and the programs that it runs tell each other.
+//!
 //! All `unsafe` code is in the module `sys`, behind safe functions.
 #![deny(unsafe_code)]
 
@@ -27,6 +29,8 @@ mod clock;
 mod detour;
 #[cfg(feature = "udp")]
 mod error;
+#[cfg(feature = "exec")]
+pub mod exec;
 #[cfg(any(feature = "packet", feature = "xdp"))]
 mod kept;
 mod loopback;

@@ -23,6 +23,8 @@ mod name;
 mod packet;
 #[cfg(feature = "xdp")]
 mod ring;
+#[cfg(feature = "exec")]
+mod shared;
 #[cfg(feature = "udp")]
 mod sockopt;
 mod time;
@@ -66,6 +68,8 @@ pub(crate) use mmsg::{Close, From, Messages};
 pub(crate) use packet::{Inbox, MESSAGES_MAX, Outbox, PacketFd, Received, Setting};
 #[cfg(feature = "xdp")]
 pub(crate) use ring::Frames as XdpFrames;
+#[cfg(feature = "exec")]
+pub(crate) use shared::shared_words;
 #[cfg(feature = "udp")]
 pub(crate) use sockopt::{enable_txtime, path_mtu, set_udp_gro, set_udp_segment, tell_headers};
 pub(crate) use time::monotonic_ns;

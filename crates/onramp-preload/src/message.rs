@@ -1,0 +1,120 @@
+//! A message as a program gives it to the kernel, and its control messages.
+
+use libc::c_int;
+
+use crate::sys;
+
+/// A message that the kernel has found right.
+#[derive(Clone, Debug)]
+pub(crate) struct Message<'m> {
+    /// The address, as the kernel's `sockaddr`; empty if the program named none.
+    pub(crate) name: &'m [u8],
+    /// The control messages.
+    pub(crate) control: &'m [u8],
+    /// The parts of the payload.
+    pub(crate) parts: Vec<&'m [u8]>,
+}
+
+/// What the control messages of a message ask for.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Wishes {
+    /// The control messages that go with each datagram: all but `UDP_SEGMENT`.
+    pub(crate) kept: Vec<u8>,
+    /// The payload of each datagram, if the kernel is to cut the message (`UDP_SEGMENT`).
+    pub(crate) segment: Option<u16>,
+    /// Whether the program names an instant of departure (`SCM_TXTIME`).
+    pub(crate) timed: bool,
+}
+
+impl Message<'_> {
+    /// Returns the length of the payload, in bytes.
+    pub(crate) fn len(&self) -> usize {
+        self.parts.iter().map(|part| part.len()).sum()
+    }
+
+    /// Returns the payload in one piece.
+    pub(crate) fn payload(&self) -> Vec<u8> {
+        self.parts.concat()
+    }
+}
+
+impl Wishes {
+    /// Reads control messages (cmsg(3)) that the kernel has found right.
+    pub(crate) fn read(control: &[u8]) -> Self {
+        let mut wishes = Self::default();
+        let mut rest = control;
+        while let Some((whole, level, kind)) = first(rest) {
+            let (message, behind) = rest.split_at(whole.min(rest.len()));
+            match (level, kind) {
+                (libc::SOL_UDP, libc::UDP_SEGMENT) => {
+                    let size = message.get(HEAD..HEAD + 2).and_then(|size| size.try_into().ok());
+                    wishes.segment = size.map(u16::from_ne_bytes);
+                }
+                (libc::SOL_SOCKET, libc::SCM_TXTIME) => wishes.timed = true,
+                _ => wishes.kept.extend_from_slice(message),
+            }
+            rest = behind;
+        }
+        wishes
+    }
+}
+
+/// Length of the head of a control message: its length, its level and its type.
+const HEAD: usize = size_of::<usize>() + 2 * size_of::<c_int>();
+
+/// Returns the length of the first control message, with the gap behind it, its level and its type.
+fn first(control: &[u8]) -> Option<(usize, c_int, c_int)> {
+    let (head, _) = control.split_at_checked(HEAD)?;
+    let (len, kinds) = head.split_at(size_of::<usize>());
+    let len = usize::from_ne_bytes(len.try_into().ok()?);
+    let (level, kind) = kinds.split_at(size_of::<c_int>());
+    let number = |bytes: &[u8]| bytes.try_into().ok().map(c_int::from_ne_bytes);
+    let whole = len.checked_next_multiple_of(size_of::<usize>())?;
+    (len >= HEAD && len <= control.len()).then_some((whole, number(level)?, number(kind)?))
+}
+
+/// Returns the size of the datagrams into which the kernel cuts all messages of the socket: its
+/// option `UDP_SEGMENT`.
+pub(crate) fn socket_segment(fd: c_int) -> Option<u16> {
+    let size = sys::option(fd, libc::SOL_UDP, libc::UDP_SEGMENT).ok()?;
+    u16::try_from(size).ok().filter(|size| *size > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn control(level: c_int, kind: c_int, data: &[u8]) -> Vec<u8> {
+        let mut bytes = (HEAD + data.len()).to_ne_bytes().to_vec();
+        bytes.extend(level.to_ne_bytes());
+        bytes.extend(kind.to_ne_bytes());
+        bytes.extend(data);
+        bytes.resize(bytes.len().next_multiple_of(8), 0);
+        bytes
+    }
+
+    #[test]
+    fn only_the_size_of_segments_is_taken_out() {
+        let tos = control(libc::IPPROTO_IP, libc::IP_TOS, &[184]);
+        let segment = control(libc::SOL_UDP, libc::UDP_SEGMENT, &1_200_u16.to_ne_bytes());
+        let ttl = control(libc::IPPROTO_IP, libc::IP_TTL, &9_u32.to_ne_bytes());
+        let wishes = Wishes::read(&[&*tos, &*segment, &*ttl].concat());
+        let kept = [tos, ttl].concat();
+        assert_eq!(wishes, Wishes { kept, segment: Some(1_200), timed: false });
+        let time = control(libc::SOL_SOCKET, libc::SCM_TXTIME, &[0; 8]);
+        assert!(Wishes::read(&time).timed);
+    }
+
+    #[test]
+    fn broken_control_messages_end_the_reading() {
+        assert_eq!(Wishes::read(&[]), Wishes::default());
+        assert_eq!(Wishes::read(&[1; 15]), Wishes::default());
+        let mut long = control(0, 0, &[1, 2, 3]);
+        long[0] = 200;
+        assert_eq!(Wishes::read(&long), Wishes::default());
+        long[0] = 3;
+        assert_eq!(Wishes::read(&long), Wishes::default());
+        long[..8].copy_from_slice(&usize::MAX.to_ne_bytes());
+        assert_eq!(Wishes::read(&long), Wishes::default());
+    }
+}

@@ -1,0 +1,86 @@
+//! A call of the program that sends.
+
+use std::net::SocketAddr;
+
+use libc::c_int;
+
+use crate::message::{Message, Wishes, socket_segment};
+use crate::sockets::address;
+use crate::state::{Datagram, Route};
+use crate::sys;
+
+/// Messages up to this length are not cut into segments if only an option of the socket, and not
+/// the message itself, asks for it: asking for the option takes a system call.
+const WHOLE: usize = 512;
+
+/// What a program sends by one call: one datagram, or several of equal length.
+#[derive(Debug)]
+pub(crate) struct Sending {
+    pub(crate) fd: c_int,
+    pub(crate) flags: c_int,
+    pub(crate) route: Route,
+    pub(crate) payload: Vec<u8>,
+    segment: usize,
+    remote: Option<SocketAddr>,
+    priority: u32,
+    mark: u32,
+}
+
+impl Sending {
+    /// Reads a message that the kernel has found right. Returns `None` if it cannot wait, because
+    /// the program has chosen its instant, or if it has no address any more.
+    pub(crate) fn new(fd: c_int, socket: u64, message: &Message<'_>, flags: c_int) -> Option<Self> {
+        let wishes = Wishes::read(message.control);
+        if wishes.timed {
+            return None;
+        }
+        let name = match message.name {
+            // The socket may be connected to another address before the datagram leaves.
+            [] => sys::name_of_peer(fd)?,
+            name => name.to_vec(),
+        };
+        let of_socket = || if message.len() > WHOLE { socket_segment(fd) } else { None };
+        let segment = wishes.segment.or_else(of_socket).map_or(usize::MAX, usize::from);
+        let option = |name| {
+            let value = sys::option(fd, libc::SOL_SOCKET, name).ok();
+            value.and_then(|value| u32::try_from(value).ok()).unwrap_or(0)
+        };
+        Some(Self {
+            fd,
+            flags,
+            remote: address(&name),
+            route: Route { socket, name, control: wishes.kept, flags: flags & sys::LASTING },
+            payload: message.payload(),
+            segment: segment.max(1),
+            priority: option(libc::SO_PRIORITY),
+            mark: option(libc::SO_MARK),
+        })
+    }
+
+    /// Returns the address of the socket.
+    pub(crate) fn local(&self) -> Option<SocketAddr> {
+        sys::name_of_socket(self.fd).and_then(|name| address(&name))
+    }
+
+    /// Returns how many bytes may wait for the socket (`SO_SNDBUF`).
+    pub(crate) fn send_buffer(&self) -> u64 {
+        sys::option(self.fd, libc::SOL_SOCKET, libc::SO_SNDBUF).unwrap_or(u64::MAX)
+    }
+
+    /// Returns the datagrams. `local` is the address of the socket.
+    pub(crate) fn datagrams(
+        &self,
+        local: Option<SocketAddr>,
+    ) -> impl Iterator<Item = Datagram<'_>> {
+        // An empty message is one empty datagram.
+        let empty = self.payload.is_empty().then_some(&[][..]);
+        self.payload.chunks(self.segment).chain(empty).map(move |payload| Datagram {
+            route: &self.route,
+            payload,
+            local,
+            remote: self.remote,
+            priority: self.priority,
+            mark: self.mark,
+        })
+    }
+}

@@ -1,0 +1,76 @@
+//! The sockets of the process, as the kernel has them.
+
+use std::collections::HashMap;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use libc::c_int;
+use rustix::io::Errno;
+
+use crate::state::{Route, Sockets};
+use crate::sys::{self, Kept};
+
+/// The sockets from which datagrams have to leave.
+#[derive(Debug, Default)]
+pub(crate) struct Table {
+    /// Duplicates of descriptors, by the numbers of their sockets.
+    kept: HashMap<u64, Kept>,
+    /// The socket whose program is just sending, and its descriptor.
+    pub(crate) at_hand: Option<(u64, c_int)>,
+}
+
+impl Table {
+    fn fd_at_hand(&self, socket: u64) -> Option<c_int> {
+        self.at_hand.filter(|(number, _)| *number == socket).map(|(_, fd)| fd)
+    }
+}
+
+impl Sockets for Table {
+    fn send(&mut self, route: &Route, payload: &[u8]) -> Result<(), Errno> {
+        let kept = || self.kept.get(&route.socket).and_then(Kept::fd);
+        let fd = self.fd_at_hand(route.socket).or_else(kept).ok_or(Errno::BADF)?;
+        sys::send(fd, &route.name, &route.control, payload, route.flags)
+    }
+
+    fn keep(&mut self, socket: u64) {
+        let Some(fd) = self.fd_at_hand(socket) else { return };
+        if self.kept.get(&socket).is_none_or(|kept| kept.fd().is_none()) {
+            self.kept.extend(Kept::new(fd, socket).map(|kept| (socket, kept)));
+        }
+    }
+
+    fn release(&mut self, socket: u64) {
+        self.kept.remove(&socket);
+    }
+}
+
+/// Reads an address as the kernel has it (`sockaddr_in`, `sockaddr_in6`).
+pub(crate) fn address(name: &[u8]) -> Option<SocketAddr> {
+    let at = |at: usize| name.get(at..at + 2).and_then(|two| two.try_into().ok());
+    let port = u16::from_be_bytes(at(2)?);
+    match c_int::from(u16::from_ne_bytes(at(0)?)) {
+        libc::AF_INET => {
+            let bits: [u8; 4] = name.get(4..8)?.try_into().ok()?;
+            Some((Ipv4Addr::from(bits), port).into())
+        }
+        libc::AF_INET6 => {
+            let bits: [u8; 16] = name.get(8..24)?.try_into().ok()?;
+            Some((Ipv6Addr::from(bits), port).into())
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_read_as_the_kernel_writes_them() {
+        let v4 = [&[2, 0, 0x1f, 0x90, 127, 0, 0, 1][..], &[0; 8]].concat();
+        assert_eq!(address(&v4), "127.0.0.1:8080".parse().ok());
+        let mut v6 = vec![0; 28];
+        (v6[0], v6[3], v6[23]) = (10, 53, 1);
+        assert_eq!(address(&v6), "[::1]:53".parse().ok());
+        assert_eq!((address(&v4[..6]), address(&[1; 28]), address(&[])), (None, None, None));
+    }
+}

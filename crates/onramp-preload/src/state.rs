@@ -1,0 +1,394 @@
+//! The tree of a process, the datagrams that wait in it, and the sockets that they are to leave
+//! from. Nothing here makes a system call or reads a clock.
+
+use std::collections::HashMap;
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher as _;
+use std::net::SocketAddr;
+
+use libc::c_int;
+use onramp_core::qdisc::{Dequeue, Verdict};
+use onramp_core::{Instant, REST_NS, Tree, Wakes};
+use onramp_dev::exec::{Count, Tally};
+use onramp_queue::{DropReason, Packet};
+use rustix::io::Errno;
+
+/// How far behind the clock the tree may be: if the thread has come late by up to this time, it
+/// asks the tree at the instants that were due, so that a rate is kept. Time beyond it is lost.
+const CATCH_UP_NS: u64 = 5_000_000;
+
+/// After this time, a datagram is offered again to a socket that had no room for it.
+const RETRY_NS: u64 = 1_000_000;
+
+/// What a waiting datagram costs its socket beside its payload, bytes: about as much as the kernel
+/// charges for headers and bookkeeping.
+const OVERHEAD: u64 = 768;
+
+/// Most routes that are known at a time. They are forgotten when no datagram waits.
+const ROUTES_MAX: usize = 65_536;
+
+/// The sockets of the process. Each has a number of the kernel (`SO_COOKIE`), which stays the same
+/// for all its descriptors and is never used again.
+pub(crate) trait Sockets {
+    /// Sends a datagram at once. `EAGAIN` says that the socket has no room.
+    fn send(&mut self, route: &Route, payload: &[u8]) -> Result<(), Errno>;
+
+    /// Keeps a descriptor of the socket, so that datagrams can leave from it after the program has
+    /// closed its own. If none can be kept, `send` will fail.
+    fn keep(&mut self, socket: u64);
+
+    /// Closes the descriptor that is kept.
+    fn release(&mut self, socket: u64);
+}
+
+/// From where and how datagrams leave.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Route {
+    /// The number of the socket.
+    pub(crate) socket: u64,
+    /// The address, as the kernel's `sockaddr`.
+    pub(crate) name: Vec<u8>,
+    /// Control messages.
+    pub(crate) control: Vec<u8>,
+    /// Flags of `sendmsg`.
+    pub(crate) flags: c_int,
+}
+
+/// A datagram on its way into the tree.
+#[derive(Clone, Debug)]
+pub(crate) struct Datagram<'d> {
+    pub(crate) route: &'d Route,
+    pub(crate) payload: &'d [u8],
+    /// The address of the socket; only asked for at the first datagram of a flow.
+    pub(crate) local: Option<SocketAddr>,
+    pub(crate) remote: Option<SocketAddr>,
+    /// `SO_PRIORITY` and `SO_MARK` of the socket.
+    pub(crate) priority: u32,
+    pub(crate) mark: u32,
+}
+
+/// What became of a datagram, when the program's call returns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pushed {
+    /// It was sent, or it waits.
+    Taken,
+    /// A qdisc dropped it.
+    Dropped,
+}
+
+/// A socket from which datagrams have to leave, or that has an error to tell.
+#[derive(Debug, Default)]
+struct Socket {
+    /// Number of datagrams that wait.
+    held: u64,
+    /// What the waiting datagrams cost the socket, in bytes.
+    charged: u64,
+    /// What the kernel said of a datagram that has waited, and that its program has to learn.
+    error: Option<Errno>,
+}
+
+/// The tree with all that waits.
+#[derive(Debug)]
+pub(crate) struct State {
+    tree: Tree,
+    /// When the tree has to be asked again, and the time of the tree, which never runs backwards.
+    due: Option<Instant>,
+    clock: Instant,
+    wakes: Wakes,
+    /// A datagram that has left the tree and for which its socket had no room, and when to offer it
+    /// again.
+    refused: Option<(Packet, Instant)>,
+    routes: Vec<(Route, usize)>,
+    known: HashMap<Route, u32>,
+    /// The numbers of the flows in the tally.
+    flows: HashMap<(u64, Vec<u8>), usize>,
+    hasher: RandomState,
+    sockets: HashMap<u64, Socket>,
+    /// The number of the latest datagram.
+    serial: u32,
+    /// Whether waiting datagrams cost their socket something.
+    charges: bool,
+    /// Whether a socket has got room since [`State::take_freed`].
+    freed: bool,
+    tally: Tally,
+}
+
+impl State {
+    /// Makes the state of a process that counts in `tally`. If `charges`, the datagrams that wait
+    /// take room from their sockets.
+    pub(crate) fn new(tree: Tree, charges: bool, tally: Tally) -> Self {
+        Self {
+            tree,
+            due: None,
+            clock: Instant(0),
+            wakes: Wakes::new(0, REST_NS),
+            refused: None,
+            routes: Vec::new(),
+            known: HashMap::new(),
+            flows: HashMap::new(),
+            hasher: RandomState::new(),
+            sockets: HashMap::new(),
+            serial: 0,
+            charges,
+            freed: false,
+            tally,
+        }
+    }
+
+    /// Returns what the datagrams of a socket that wait cost it, in bytes.
+    pub(crate) fn charged(&self, socket: u64) -> u64 {
+        self.sockets.get(&socket).map_or(0, |socket| socket.charged)
+    }
+
+    /// Returns what the kernel has said of a datagram that left the socket late, once.
+    pub(crate) fn take_error(&mut self, socket: u64) -> Option<Errno> {
+        let known = self.sockets.get_mut(&socket)?;
+        let error = known.error.take();
+        if known.held == 0 {
+            self.sockets.remove(&socket);
+        }
+        error
+    }
+
+    /// Returns whether a socket has got room since the last call.
+    pub(crate) fn take_freed(&mut self) -> bool {
+        std::mem::take(&mut self.freed)
+    }
+
+    /// Whether the flow of the datagrams of a route has been counted before.
+    pub(crate) fn knows_flow(&self, route: &Route) -> bool {
+        self.known.contains_key(route)
+    }
+
+    /// Puts a datagram into the tree, and sends what may leave. Returns the kernel's error if it
+    /// refused this very datagram.
+    pub(crate) fn push(
+        &mut self,
+        now: Instant,
+        datagram: &Datagram<'_>,
+        out: &mut impl Sockets,
+    ) -> Result<Pushed, Errno> {
+        let _ = self.drain(now, out, None);
+        let route = self.route(datagram).ok_or(Errno::NOBUFS)?;
+        let socket = datagram.route.socket;
+        self.serial = self.serial.wrapping_add(1);
+        let (serial, flow) = (self.serial, self.routes[route as usize].1);
+        let mut packet = Packet::with_payload(datagram.payload);
+        packet.cookie = u64::from(serial) << 32 | u64::from(route);
+        packet.flow = self.hasher.hash_one((socket, &datagram.route.name));
+        packet.enqueued_ns = now.0;
+        packet.priority = datagram.priority;
+        packet.mark = datagram.mark;
+        packet.set_dest(datagram.remote);
+        packet.len = wire_len(datagram);
+        let cost = self.cost(&packet);
+        let made = self.tree.totals().made_packets;
+        self.tally.add(Some(flow), Count::Datagrams, 1);
+        let verdict = self.tree.enqueue(now, packet);
+        let made = self.tree.totals().made_packets - made;
+        self.tally.add(Some(flow), Count::Made, made);
+        let known = self.sockets.entry(socket).or_default();
+        known.held += 1 + made;
+        known.charged += cost;
+        self.count_drops(out);
+        (self.clock, self.due) = (now, Some(now));
+        self.drain(now, out, Some(serial))?;
+        if self.sockets.get(&socket).is_some_and(|socket| socket.held > 0) {
+            out.keep(socket);
+        }
+        Ok(if verdict == Verdict::Dropped { Pushed::Dropped } else { Pushed::Taken })
+    }
+
+    /// Sends all datagrams that may leave. Returns the kernel's error if it refused the datagram
+    /// `own`, of the program that calls.
+    pub(crate) fn drain(
+        &mut self,
+        now: Instant,
+        out: &mut impl Sockets,
+        own: Option<u32>,
+    ) -> Result<(), Errno> {
+        if let Some(due) = self.due.filter(|due| *due <= now) {
+            self.wakes.serve(due, now);
+        }
+        let mut result = Ok(());
+        while let Some(packet) = self.next_packet(now) {
+            let is_own = own == Some(serial_of(&packet));
+            match self.send(packet, is_own, out) {
+                Ok(Some(held)) => {
+                    self.refused = Some((held, now.after(RETRY_NS)));
+                    // The socket holds up the tree, which is not behind for that.
+                    self.due = self.due.map(|due| due.max(now));
+                }
+                Ok(None) => {}
+                Err(error) => result = Err(error),
+            }
+        }
+        self.count_drops(out);
+        result
+    }
+
+    /// Returns when `drain` has something to do, if nothing comes before.
+    pub(crate) fn next(&mut self) -> Option<Instant> {
+        match &self.refused {
+            Some((_, at)) => Some(*at),
+            None => self.due.map(|due| self.wakes.ask(due)),
+        }
+    }
+
+    /// Returns the next datagram that may leave.
+    fn next_packet(&mut self, now: Instant) -> Option<Packet> {
+        if let Some((packet, at)) = self.refused.take() {
+            if now >= at {
+                return Some(packet);
+            }
+            self.refused = Some((packet, at));
+            return None;
+        }
+        while let Some(due) = self.due.filter(|due| *due <= now) {
+            let behind_ns = CATCH_UP_NS.saturating_add(self.wakes.longest_ns());
+            let earliest = Instant(now.0.saturating_sub(behind_ns));
+            self.clock = self.clock.max(due).max(earliest);
+            let made = self.tree.totals().made_packets;
+            let answer = self.tree.dequeue(self.clock);
+            // Whose duplicates these are cannot be seen from here.
+            self.tally.add(None, Count::Made, self.tree.totals().made_packets - made);
+            match answer {
+                Dequeue::Ready(packet) => return Some(packet),
+                // A tree that names a time that is over must not keep this loop for ever.
+                Dequeue::NotBefore(at) => self.due = Some(at.max(self.clock.after(1))),
+                Dequeue::Empty => self.due = None,
+            }
+        }
+        None
+    }
+
+    /// Sends a datagram that has left the tree. Returns it if its socket has no room.
+    fn send(
+        &mut self,
+        packet: Packet,
+        is_own: bool,
+        out: &mut impl Sockets,
+    ) -> Result<Option<Packet>, Errno> {
+        let (route, flow) = &self.routes[route_of(&packet)];
+        let (socket, flow) = (route.socket, *flow);
+        let mut sent = out.send(route, packet.payload());
+        if let Err(error) = sent
+            && !is_own
+            && !matches!(error, Errno::AGAIN | Errno::NOBUFS)
+        {
+            // The error may be about an earlier datagram, and the kernel has told it instead of
+            // sending this one. Its program learns it by its next call.
+            sent = out.send(route, packet.payload());
+            if sent.is_ok() || sent == Err(Errno::AGAIN) {
+                self.sockets.entry(socket).or_default().error = Some(error);
+            }
+        }
+        match sent {
+            Err(Errno::AGAIN) => return Ok(Some(packet)),
+            Ok(()) => {
+                self.tally.add(Some(flow), Count::Sent, 1);
+                self.tally.add(Some(flow), Count::SentBytes, packet.len.into());
+            }
+            Err(error) => self.tally.dropped(Some(flow), reason(error)),
+        }
+        self.refund(&packet, out);
+        match sent {
+            Err(error) if is_own => Err(error),
+            _ => Ok(None),
+        }
+    }
+
+    /// Counts what the tree has dropped.
+    fn count_drops(&mut self, out: &mut impl Sockets) {
+        for packet in self.tree.drops() {
+            let flow = self.routes[route_of(&packet)].1;
+            self.tally.dropped(Some(flow), packet.drop_reason.unwrap_or(DropReason::Purged));
+            self.refund(&packet, out);
+        }
+    }
+
+    /// Gives a socket back the room of a datagram that does not wait any more.
+    fn refund(&mut self, packet: &Packet, out: &mut impl Sockets) {
+        let (cost, socket) = (self.cost(packet), self.routes[route_of(packet)].0.socket);
+        let Some(known) = self.sockets.get_mut(&socket) else { return };
+        known.held = known.held.saturating_sub(1);
+        known.charged = known.charged.saturating_sub(cost);
+        self.freed = true;
+        if known.held == 0 {
+            out.release(socket);
+            if known.error.is_none() {
+                self.sockets.remove(&socket);
+            }
+        }
+    }
+
+    fn cost(&self, packet: &Packet) -> u64 {
+        if self.charges { packet.payload().len() as u64 + OVERHEAD } else { 0 }
+    }
+
+    /// Returns the number of a datagram's route; `None` if there are too many.
+    fn route(&mut self, datagram: &Datagram<'_>) -> Option<u32> {
+        let route = datagram.route;
+        if let Some(number) = self.known.get(route) {
+            return Some(*number);
+        }
+        if self.routes.len() >= ROUTES_MAX {
+            if self.tree.backlog().packets > 0 || self.refused.is_some() {
+                return None;
+            }
+            self.routes.clear();
+            self.known.clear();
+        }
+        let flow = (route.socket, route.name.clone());
+        // A socket that ends leaves its flows here, until there are too many.
+        if self.flows.len() >= ROUTES_MAX {
+            self.flows.clear();
+        }
+        let flow = *self
+            .flows
+            .entry(flow)
+            .or_insert_with(|| self.tally.flow(datagram.local, datagram.remote));
+        let number = u32::try_from(self.routes.len()).ok()?;
+        self.routes.push((route.clone(), flow));
+        self.known.insert(route.clone(), number);
+        Some(number)
+    }
+}
+
+/// Returns the length of a datagram in an Ethernet frame, as one packet also if it is larger than
+/// the network's packets.
+fn wire_len(datagram: &Datagram<'_>) -> u32 {
+    const ETHERNET: u32 = 14;
+    const UDP: u32 = 8;
+    let ip = match datagram.remote {
+        Some(SocketAddr::V6(remote)) if remote.ip().to_ipv4_mapped().is_none() => 40,
+        _ => 20,
+    };
+    ETHERNET + ip + UDP + u32::try_from(datagram.payload.len()).unwrap_or(u32::MAX / 2)
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "the lower half is a route's number")]
+fn route_of(packet: &Packet) -> usize {
+    packet.cookie as u32 as usize
+}
+
+fn serial_of(packet: &Packet) -> u32 {
+    u32::try_from(packet.cookie >> 32).unwrap_or_default()
+}
+
+/// Returns the reason for which a datagram was dropped that the kernel did not take.
+fn reason(error: Errno) -> DropReason {
+    match error {
+        Errno::MSGSIZE => DropReason::MessageSize,
+        Errno::CONNREFUSED => DropReason::Refused,
+        Errno::NETUNREACH | Errno::HOSTUNREACH | Errno::NETDOWN | Errno::HOSTDOWN => {
+            DropReason::Unreachable
+        }
+        Errno::NOBUFS | Errno::NOMEM => DropReason::NoBuffers,
+        Errno::PERM | Errno::ACCESS => DropReason::NoPermission,
+        _ => DropReason::DeviceError,
+    }
+}
+
+#[cfg(test)]
+mod tests;

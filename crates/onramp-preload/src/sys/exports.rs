@@ -1,0 +1,249 @@
+//! The functions that take the place of the C library's: all with which a program can send a
+//! datagram, and those that end a process at once.
+
+use std::slice;
+
+use libc::{c_int, c_uint, c_void, iovec, mmsghdr, msghdr, size_t, sockaddr, socklen_t, ssize_t};
+use rustix::io::Errno;
+
+use super::next::call_next;
+use super::process::{self, Inside};
+use super::socket::{self, SavedErrno};
+use crate::message::Message;
+
+/// Sends a message through the qdiscs. Returns what the function returns to the program; `None` if
+/// the message is not for the qdiscs, and the next library has to send it.
+///
+/// # Safety
+///
+/// The header is one that `sendmsg` takes: what it points to is memory of the program.
+unsafe fn submit(fd: c_int, header: &msghdr, flags: c_int) -> Option<ssize_t> {
+    let _inside = Inside::enter()?;
+    let errno = SavedErrno::new();
+    // SAFETY: the caller promises it.
+    match unsafe { offer(fd, header, flags) } {
+        Some(Err(error)) => {
+            socket::set_errno(error.raw_os_error());
+            Some(-1)
+        }
+        done => {
+            errno.restore();
+            done.and_then(Result::ok).map(usize::cast_signed)
+        }
+    }
+}
+
+/// # Safety
+///
+/// As for `submit`.
+unsafe fn offer(fd: c_int, header: &msghdr, flags: c_int) -> Option<Result<usize, Errno>> {
+    let number = socket::udp(fd)?;
+    let shaper = process::shaper()?;
+    if !socket::takes(fd, flags) {
+        shaper.goes_around();
+        return None;
+    }
+    // SAFETY: the caller promises it.
+    if let Err(error) = unsafe { socket::probe(fd, header, flags) } {
+        return Some(Err(error));
+    }
+    // SAFETY: the caller promises it, and the kernel has found the header right.
+    let message = unsafe { read(header) };
+    shaper.send(fd, number, &message, flags)
+}
+
+/// Returns the message that a header describes.
+///
+/// # Safety
+///
+/// As for `submit`, as long as the message is used; and the kernel has found the header right.
+unsafe fn read(header: &msghdr) -> Message<'_> {
+    let name_len = if header.msg_name.is_null() { 0 } else { header.msg_namelen as usize };
+    // SAFETY: the caller promises it.
+    let name = unsafe { bytes(header.msg_name, name_len) };
+    // SAFETY: the caller promises it.
+    let control = unsafe { bytes(header.msg_control, header.msg_controllen) };
+    let parts = if header.msg_iovlen == 0 {
+        &[]
+    } else {
+        // SAFETY: the caller promises it.
+        unsafe { slice::from_raw_parts(header.msg_iov, header.msg_iovlen) }
+    };
+    // SAFETY: the caller promises it.
+    let part = |part: &iovec| unsafe { bytes(part.iov_base, part.iov_len) };
+    Message { name, control, parts: parts.iter().map(part).collect() }
+}
+
+/// # Safety
+///
+/// The memory can be read, as long as the slice is used.
+unsafe fn bytes<'m>(start: *const c_void, len: usize) -> &'m [u8] {
+    if len == 0 || start.is_null() {
+        return &[];
+    }
+    // SAFETY: the caller promises it.
+    unsafe { slice::from_raw_parts(start.cast(), len) }
+}
+
+/// Returns the header of a message with one part, or several.
+fn header(name: *const sockaddr, name_len: socklen_t, parts: *const iovec, count: usize) -> msghdr {
+    let mut header = socket::no_message();
+    header.msg_name = name.cast_mut().cast();
+    header.msg_namelen = if name.is_null() { 0 } else { name_len };
+    header.msg_iov = parts.cast_mut();
+    header.msg_iovlen = count;
+    header
+}
+
+fn part(start: *const c_void, len: size_t) -> iovec {
+    iovec { iov_base: start.cast_mut(), iov_len: len }
+}
+
+/// Takes the place of sendto(2).
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn sendto(
+    fd: c_int,
+    start: *const c_void,
+    len: size_t,
+    flags: c_int,
+    name: *const sockaddr,
+    name_len: socklen_t,
+) -> ssize_t {
+    let part = part(start, len);
+    let header = header(name, name_len, &raw const part, 1);
+    // SAFETY: the arguments are those of `sendto`.
+    if let Some(done) = unsafe { submit(fd, &header, flags) } {
+        return done;
+    }
+    call_next!(
+        c"sendto",
+        fn(c_int, *const c_void, size_t, c_int, *const sockaddr, socklen_t) -> ssize_t,
+        fd,
+        start,
+        len,
+        flags,
+        name,
+        name_len
+    )
+}
+
+/// Takes the place of send(2).
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn send(
+    fd: c_int,
+    start: *const c_void,
+    len: size_t,
+    flags: c_int,
+) -> ssize_t {
+    let part = part(start, len);
+    let header = header(std::ptr::null(), 0, &raw const part, 1);
+    // SAFETY: the arguments are those of `send`.
+    if let Some(done) = unsafe { submit(fd, &header, flags) } {
+        return done;
+    }
+    call_next!(c"send", fn(c_int, *const c_void, size_t, c_int) -> ssize_t, fd, start, len, flags)
+}
+
+/// Takes the place of write(2).
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn write(fd: c_int, start: *const c_void, len: size_t) -> ssize_t {
+    let part = part(start, len);
+    let header = header(std::ptr::null(), 0, &raw const part, 1);
+    // SAFETY: the arguments are those of `write`, which on a socket sends.
+    if let Some(done) = unsafe { submit(fd, &header, 0) } {
+        return done;
+    }
+    call_next!(c"write", fn(c_int, *const c_void, size_t) -> ssize_t, fd, start, len)
+}
+
+/// Takes the place of writev(2).
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn writev(fd: c_int, parts: *const iovec, count: c_int) -> ssize_t {
+    if let Ok(count) = usize::try_from(count) {
+        let header = header(std::ptr::null(), 0, parts, count);
+        // SAFETY: the arguments are those of `writev`, which on a socket sends.
+        if let Some(done) = unsafe { submit(fd, &header, 0) } {
+            return done;
+        }
+    }
+    call_next!(c"writev", fn(c_int, *const iovec, c_int) -> ssize_t, fd, parts, count)
+}
+
+/// Takes the place of sendmsg(2).
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn sendmsg(fd: c_int, header: *const msghdr, flags: c_int) -> ssize_t {
+    // SAFETY: the argument is that of `sendmsg`: null, or a header.
+    if let Some(header) = unsafe { header.as_ref() } {
+        // SAFETY: the header is one of `sendmsg`.
+        if let Some(done) = unsafe { submit(fd, header, flags) } {
+            return done;
+        }
+    }
+    call_next!(c"sendmsg", fn(c_int, *const msghdr, c_int) -> ssize_t, fd, header, flags)
+}
+
+/// Takes the place of sendmmsg(2).
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn sendmmsg(
+    fd: c_int,
+    first: *mut mmsghdr,
+    count: c_uint,
+    flags: c_int,
+) -> c_int {
+    let errno = SavedErrno::new();
+    let is_udp = !first.is_null() && socket::udp(fd).is_some();
+    errno.restore();
+    if !is_udp {
+        // SAFETY: the arguments are those of the caller.
+        return unsafe { next_sendmmsg(fd, first, count, flags) };
+    }
+    // The kernel takes no more at once (UIO_MAXIOV).
+    let count = (count as usize).min(1_024);
+    // SAFETY: the caller's messages are `count`, or more, and nobody else uses them.
+    let all = unsafe { slice::from_raw_parts_mut(first, count) };
+    let mut sent = 0;
+    for message in all {
+        // SAFETY: the header is one of `sendmmsg`.
+        let done = match unsafe { submit(fd, &message.msg_hdr, flags) } {
+            Some(done) => {
+                message.msg_len = c_uint::try_from(done).unwrap_or_default();
+                done >= 0
+            }
+            // SAFETY: it is one of the caller's messages.
+            None => unsafe { next_sendmmsg(fd, message, 1, flags) == 1 },
+        };
+        if !done {
+            return if sent == 0 { -1 } else { sent };
+        }
+        sent += 1;
+    }
+    sent
+}
+
+/// # Safety
+///
+/// The arguments are those of `sendmmsg`.
+unsafe fn next_sendmmsg(fd: c_int, first: *mut mmsghdr, count: c_uint, flags: c_int) -> c_int {
+    call_next!(
+        c"sendmmsg",
+        fn(c_int, *mut mmsghdr, c_uint, c_int) -> c_int,
+        fd,
+        first,
+        count,
+        flags
+    )
+}
+
+/// Takes the place of _exit(2), with which the children of some programs end.
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn _exit(code: c_int) -> ! {
+    process::at_end();
+    socket::exit_now(code)
+}
+
+/// Takes the place of _Exit(3).
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn _Exit(code: c_int) -> ! {
+    process::at_end();
+    socket::exit_now(code)
+}

@@ -1,0 +1,110 @@
+//! What belongs to the process: its shaper, its children and its end.
+
+use std::cell::Cell;
+use std::ptr;
+use std::sync::atomic::AtomicPtr;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicU32};
+
+use super::kept;
+use crate::shaper::Shaper;
+
+/// The shaper of this process; null before the first datagram, and in a child.
+static SHAPER: AtomicPtr<Shaper> = AtomicPtr::new(ptr::null_mut());
+/// Whether there is no shaper and there will be none, which standard error has been told.
+static HOPELESS: AtomicBool = AtomicBool::new(false);
+/// Whether the C library knows of `in_child`.
+static WATCHED: AtomicBool = AtomicBool::new(false);
+/// The process whose shaper it is.
+static OWNER: AtomicU32 = AtomicU32::new(0);
+
+thread_local! {
+    /// Whether the thread is in a function of this library.
+    static INSIDE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Shows that the thread is in a function of the library. A signal handler that interrupts it there
+/// and sends a datagram must not wait for a lock that its own thread holds.
+pub(super) struct Inside(());
+
+impl Inside {
+    /// Returns `None` if the thread is in the library already.
+    pub(super) fn enter() -> Option<Self> {
+        (!INSIDE.replace(true)).then_some(Self(()))
+    }
+}
+
+impl Drop for Inside {
+    fn drop(&mut self) {
+        INSIDE.set(false);
+    }
+}
+
+/// Returns the shaper of the process, which this call may make; `None` if it cannot be made.
+pub(super) fn shaper() -> Option<&'static Shaper> {
+    // Acquire: with the Release of the thread that has made the shaper.
+    let mut found = SHAPER.load(Acquire);
+    // Relaxed: a flag that says only itself.
+    if found.is_null() && !HOPELESS.load(Relaxed) {
+        found = make();
+    }
+    // SAFETY: a pointer that was stored is one to a shaper that is never freed.
+    unsafe { found.as_ref() }
+}
+
+/// Makes the shaper. Of two threads that make one at the same time, one uses the other's.
+fn make() -> *mut Shaper {
+    // Relaxed: a flag that says only itself; two threads never both find it unset.
+    if !WATCHED.swap(true, Relaxed) {
+        // SAFETY: the handler is a function that stays loaded, and does only what a child may do.
+        unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+    }
+    match Shaper::new() {
+        Ok(shaper) => {
+            let made = Box::into_raw(Box::new(shaper));
+            OWNER.store(std::process::id(), Relaxed); // Relaxed: the exchange below publishes it.
+            // AcqRel: other threads see the whole shaper, and this one sees theirs.
+            match SHAPER.compare_exchange(ptr::null_mut(), made, AcqRel, Acquire) {
+                Ok(_) => made,
+                Err(others) => others,
+            }
+        }
+        Err(why) => {
+            // Relaxed: a flag that says only itself.
+            if !HOPELESS.swap(true, Relaxed) {
+                let pid = std::process::id();
+                eprintln!("onramp exec: the datagrams of process {pid} pass no qdisc: {why}");
+            }
+            ptr::null_mut()
+        }
+    }
+}
+
+/// Runs in a child of `fork`, before its program goes on. The child has none of its parent's other
+/// threads, and a lock that one of them held stays held. So it leaves the parent's shaper alone.
+extern "C" fn in_child() {
+    // Release, and not less: a child has one thread, and this is as cheap.
+    SHAPER.store(ptr::null_mut(), Release);
+    INSIDE.set(false);
+    kept::close_all();
+}
+
+/// Waits until the datagrams of the process have left, as long as the order allows.
+pub(super) extern "C" fn at_end() {
+    let found = SHAPER.load(Acquire); // Acquire: see `shaper`.
+    // A child of `vfork` uses the memory of its parent, whose datagrams are not its business.
+    // Relaxed: the load before has made it visible.
+    if OWNER.load(Relaxed) != std::process::id() {
+        return;
+    }
+    // SAFETY: as in `shaper`.
+    if let Some(shaper) = unsafe { found.as_ref() } {
+        shaper.drain_at_end();
+    }
+}
+
+/// The dynamic linker calls this function when the process ends by `exit` or the end of `main`.
+#[used]
+// SAFETY: the section is a list of such functions.
+#[unsafe(link_section = ".fini_array")]
+static AT_END: extern "C" fn() = at_end;
