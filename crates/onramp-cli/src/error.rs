@@ -51,6 +51,9 @@ fn exit_code(error: &anyhow::Error) -> ExitCode {
     if let Some(interrupted) = error.downcast_ref::<Interrupted>() {
         return ExitCode::from(interrupted.exit_code());
     }
+    if let Some(NotRun { code, .. }) = error.downcast_ref() {
+        return ExitCode::from(*code);
+    }
     if let Some(Ended(code)) = error.downcast_ref() {
         return ExitCode::from(*code);
     }
@@ -69,6 +72,22 @@ impl fmt::Display for Ended {
 }
 
 impl std::error::Error for Ended {}
+
+/// A program that the user wants to run cannot be run; the exit code is that of a shell: 127 if
+/// there is no such program, 126 if it is none or may not be run, and 1 otherwise.
+#[derive(Debug)]
+pub(crate) struct NotRun {
+    pub(crate) code: u8,
+    pub(crate) why: String,
+}
+
+impl fmt::Display for NotRun {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.why)
+    }
+}
+
+impl std::error::Error for NotRun {}
 
 /// Several errors. The first decides the exit code.
 #[derive(Debug)]

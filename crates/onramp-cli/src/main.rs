@@ -38,6 +38,7 @@ Examples:
   onramp replay examples/uplink.pcap --qdisc fq --rate 10mbit --html report.html
   onramp daemon
   onramp wire --qdisc 'netem delay 20ms rate 10mbit' -- ping -c 3 192.0.2.2
+  onramp exec --qdisc 'tbf rate 1mbit burst 5kb latency 50ms' -- iperf3 -u -b 0 -c 192.0.2.2
   onramp ip link add d0 up type dummy
   onramp tc qdisc add dev d0 root fq"
 )]
@@ -69,6 +70,7 @@ Examples:
     Ip(cmd::remote::Words),
     Traffic(cmd::traffic::Args),
     Wire(Box<cmd::wire::Args>),
+    Exec(cmd::exec::Args),
     Shape(cmd::shape::Args),
     Save(cmd::save::Args),
     Top(cmd::top::Args),
@@ -131,6 +133,7 @@ fn main() -> ExitCode {
         Command::Daemon(args) => cmd::daemon::run(args),
         Command::Traffic(args) => cmd::traffic::run(args),
         Command::Wire(args) => cmd::wire::run(*args),
+        Command::Exec(args) => cmd::exec::run(&args),
         Command::Shape(args) => cmd::shape::run(args),
         Command::Save(args) => cmd::save::run(args),
         Command::Top(args) => cmd::top::run(args),

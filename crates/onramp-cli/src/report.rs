@@ -2,6 +2,7 @@
 
 pub(crate) mod chart;
 pub(crate) mod direction;
+pub(crate) mod exec;
 pub(crate) mod html;
 pub(crate) mod json;
 pub(crate) mod lab;

@@ -4,6 +4,7 @@
 
 use std::io::{self, IsTerminal as _, Read, Write as _};
 use std::os::fd::AsFd;
+use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Child, ExitStatus};
 use std::sync::{Arc, OnceLock};
 use std::thread;
@@ -68,6 +69,12 @@ impl Interrupt {
     pub(crate) fn signal(&self) -> Option<Signal> {
         self.0.get().copied()
     }
+}
+
+/// Returns the exit code with which a shell reports how a program ended.
+pub(crate) fn code(status: ExitStatus) -> u8 {
+    let signal = || 128 + status.signal().unwrap_or_default();
+    u8::try_from(status.code().unwrap_or_else(signal)).unwrap_or(u8::MAX)
 }
 
 /// Returns those of the signals that the program was not started to ignore. `nohup` and a shell

@@ -10,6 +10,8 @@ mod completions;
 mod daemon;
 #[path = "cli/examples.rs"]
 mod examples;
+#[path = "cli/exec.rs"]
+mod exec;
 #[path = "cli/front.rs"]
 mod front;
 #[path = "cli/history.rs"]

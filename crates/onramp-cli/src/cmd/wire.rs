@@ -27,11 +27,11 @@ use serde_json::Value;
 use self::control::Socket;
 use self::forward::{Door, Forward};
 use self::pcap::Capture;
-use self::programs::{End, await_listener, code};
+use self::programs::{End, await_listener};
 use crate::error::{Ended, usage};
 use crate::output::{self, Output};
 use crate::report::{json, wire as report};
-use crate::signals::Signals;
+use crate::signals::{Signals, code};
 use crate::{error, setup};
 
 /// Run a program behind a link with a given delay, rate and loss, without root

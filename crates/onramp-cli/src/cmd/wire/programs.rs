@@ -3,9 +3,9 @@
 use std::ffi::OsString;
 use std::fmt;
 use std::io;
-use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::os::unix::process::CommandExt as _;
 use std::path::Path;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 use super::control::VARIABLE;
 use crate::error::{self, usage};
-use crate::signals::Signals;
+use crate::signals::{Signals, code};
 
 /// How long the client waits for the server to listen, and how often the command looks.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -149,10 +149,4 @@ pub(super) fn await_listener(space: &Space, server: &mut Running, signals: &Sign
         thread::sleep(LOOK);
     }
     Ok(())
-}
-
-/// Returns the exit code with which a shell reports how a program ended.
-pub(super) fn code(status: ExitStatus) -> u8 {
-    let signal = || 128 + status.signal().unwrap_or_default();
-    u8::try_from(status.code().unwrap_or_else(signal)).unwrap_or(u8::MAX)
 }

@@ -17,7 +17,7 @@ use crate::error::{tell, usage};
 use crate::limits;
 use crate::output::Output;
 use crate::report::wire as report;
-use crate::signals::Signals;
+use crate::signals::{Signals, code};
 
 /// How often a command without a client looks whether the relay still works.
 const LOOK: Duration = Duration::from_secs(1);
@@ -51,7 +51,7 @@ pub(super) fn run(
     let status = carry(&relay, client, &addresses.join(","), &signals);
     let broken = relay.error();
     let (carried, counts) = relay.stop();
-    let code = status?.map(programs::code);
+    let code = status?.map(code);
     let text = || report::relay_text(&carried, &counts);
     let json = || report::relay_json(&carried, &addresses, &counts, code);
     let done = Vec::new();

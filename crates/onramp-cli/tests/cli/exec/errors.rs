@@ -1,0 +1,189 @@
+//! What a program gets back when it sends: the same as from the kernel alone.
+
+use std::process::Command;
+
+use super::{LONG, exec, has, received, receiver, told};
+use crate::stderr;
+
+/// A program learns of the same errors with the library and without it.
+#[test]
+fn errors_are_those_of_the_kernel() {
+    const SCRIPT: &str = "
+import errno, os, socket, time
+def tell(name, call):
+    try:
+        print(name, call())
+    except OSError as error:
+        print(name, errno.errorcode[error.errno])
+there = socket.socket(type=socket.SOCK_DGRAM)
+there.bind(('127.0.0.1', 0))
+to = there.getsockname()
+s = socket.socket(type=socket.SOCK_DGRAM)
+tell('no address', lambda: s.send(b'x'))
+tell('sent', lambda: s.sendto(b'xyz', to))
+tell('too large', lambda: s.sendto(bytes(65508), to))
+tell('port 0', lambda: s.sendto(b'x', ('127.0.0.1', 0)))
+tell('broadcast', lambda: s.sendto(b'x', ('255.255.255.255', 9)))
+tell('out of band', lambda: s.sendto(b'x', socket.MSG_OOB, to))
+tell('control', lambda: s.sendmsg([b'x'], [(0, 8, b'')], 0, to))
+tell('write', lambda: os.write(s.fileno(), b'x'))
+six = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
+tell('family', lambda: s.sendto(b'x', 0, ('127.0.0.1', 9)))
+tell('v6', lambda: six.sendto(b'four', ('::1', 9)))
+closed = socket.socket(type=socket.SOCK_DGRAM)
+fd = closed.fileno()
+closed.close()
+tell('closed', lambda: os.write(fd, b'x'))
+gone = socket.socket(type=socket.SOCK_DGRAM)
+gone.bind(('127.0.0.1', 0))
+s.connect(gone.getsockname())
+gone.close()
+tell('nobody', lambda: s.send(b'x'))
+tell('nobody told', lambda: s.send(b'x'))
+tell('nobody again', lambda: s.send(b'x'))
+s.shutdown(socket.SHUT_WR) if False else None
+tell('file', lambda: os.write(os.open('/dev/null', os.O_WRONLY), b'abcde'))
+tcp = socket.create_server(('127.0.0.1', 0))
+stream = socket.create_connection(tcp.getsockname())
+tell('stream', lambda: stream.send(b'1234567'))
+pair = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+tell('unix', lambda: pair[0].send(b'12'))
+";
+    if !has("python3") {
+        return;
+    }
+    let plain = Command::new("python3").args(["-c", SCRIPT]).output().expect("it runs");
+    let shaped = exec(&["--quiet", "--qdisc", "pfifo limit 100"], &["python3", "-c", SCRIPT]);
+    let shaped = { shaped }.output().expect("it runs");
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).expect("UTF-8");
+    assert_eq!(text(&shaped.stdout), text(&plain.stdout), "{}", stderr(&shaped));
+    let text = text(&plain.stdout);
+    for line in ["no address EDESTADDRREQ", "too large EMSGSIZE", "nobody told ECONNREFUSED"] {
+        assert!(text.contains(line), "{line}: {text}");
+    }
+}
+
+/// The error of a datagram that left late comes with the next call.
+#[test]
+fn a_late_error_is_told() {
+    const SCRIPT: &str = "
+import socket, time
+gone = socket.socket(type=socket.SOCK_DGRAM)
+gone.bind(('127.0.0.1', 0))
+s = socket.socket(type=socket.SOCK_DGRAM)
+s.connect(gone.getsockname())
+gone.close()
+for i in range(4): s.send(b'x')
+end = time.monotonic() + 60
+while time.monotonic() < end:
+    try:
+        s.send(b'x')
+    except ConnectionRefusedError:
+        print('refused')
+        break
+    time.sleep(0.01)
+";
+    if !has("python3") {
+        return;
+    }
+    let mut command =
+        exec(&["--qdisc", "netem delay 10ms", "--drain", "0"], &["python3", "-c", SCRIPT]);
+    let output = command.output().expect("it runs");
+    assert_eq!(output.stdout, b"refused\n", "{}", stderr(&output));
+}
+
+/// A socket whose buffer is full of what waits makes its program wait, as the kernel does.
+#[test]
+fn a_full_socket_makes_its_program_wait() {
+    const SCRIPT: &str = "
+import socket, sys
+to = ('127.0.0.1', int(sys.argv[1]))
+s = socket.socket(type=socket.SOCK_DGRAM)
+s.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 20000)
+s.setblocking(False)
+count = 0
+try:
+    while count < 1000:
+        s.sendto(bytes(1000), to)
+        count += 1
+except BlockingIOError:
+    print(count)
+try:
+    s.sendto(bytes(1000), to)
+except BlockingIOError:
+    print('again')
+s.setblocking(True)
+for i in range(30): s.sendto(b'blocking', to)
+";
+    if !has("python3") {
+        return;
+    }
+    let (socket, port) = receiver();
+    // So slow that nothing leaves between two calls.
+    let qdisc = ["--qdisc", "tbf rate 1mbit burst 1100 limit 10000000", "--drain", "60"];
+    let (document, output) = told(&qdisc, &["python3", "-c", SCRIPT, &port]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let text = String::from_utf8_lossy(&output.stdout);
+    let (count, again) = text.split_once('\n').expect("two lines");
+    // The kernel doubles the size; 1,000 bytes cost 1,768.
+    let count: usize = count.parse().expect("a number");
+    assert!((20..200).contains(&count), "{count}");
+    assert!(again.is_empty() || again == "again\n", "{again}");
+    let sent = document["sent"].as_u64().expect("a number");
+    assert!(sent >= count as u64 + 30, "{document}");
+    assert_eq!(received(&socket).len() as u64, sent);
+}
+
+/// A signal handler ends a wait, as it ends a system call.
+#[test]
+fn a_signal_interrupts_a_program_that_waits() {
+    const SCRIPT: &str = "
+import os, signal, socket, sys
+class Alarm(Exception): pass
+def alarm(*_): raise Alarm
+signal.signal(signal.SIGALRM, alarm)
+s = socket.socket(type=socket.SOCK_DGRAM)
+s.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2000)
+signal.setitimer(signal.ITIMER_REAL, 0.2, 0.2)
+try:
+    while True: s.sendto(bytes(1000), ('127.0.0.1', 9))
+except Alarm:
+    print('interrupted')
+";
+    if !has("python3") {
+        return;
+    }
+    let mut command = exec(
+        &["--qdisc", "tbf rate 8bit burst 1100 limit 10000000", "--drain", "0"],
+        &["timeout", &LONG.as_secs().to_string(), "python3", "-c", SCRIPT],
+    );
+    let output = command.output().expect("it runs");
+    assert_eq!(output.stdout, b"interrupted\n", "{}", stderr(&output));
+}
+
+/// A program that closes all descriptors, also those of the library, gets no other socket's
+/// datagrams.
+#[test]
+fn descriptors_that_the_program_closes_are_not_used() {
+    const SCRIPT: &str = "
+import os, socket, sys, time
+to = ('127.0.0.1', int(sys.argv[1]))
+s = socket.socket(type=socket.SOCK_DGRAM)
+for i in range(5): s.sendto(b'lost', to)
+os.closerange(3, 2000)
+other = socket.socket(type=socket.SOCK_DGRAM)
+for fd in range(3, 1000):
+    if fd != other.fileno(): os.dup2(other.fileno(), fd)
+time.sleep(0.3)
+other.sendto(b'other', to)
+";
+    if !has("python3") {
+        return;
+    }
+    let (socket, port) = receiver();
+    let qdisc = ["--qdisc", "netem delay 100ms", "--drain", "60"];
+    let (document, output) = told(&qdisc, &["python3", "-c", SCRIPT, &port]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert_eq!(received(&socket), [b"other"]);
+    assert_eq!((&document["sent"], &document["drops"]["device_error"]), (&1.into(), &5.into()));
+}

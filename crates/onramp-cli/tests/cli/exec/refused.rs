@@ -1,0 +1,150 @@
+//! Programs that cannot be run, or not through a qdisc, and exit codes.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt as _, chown};
+use std::path::Path;
+use std::process::Command;
+
+use super::{exec, has, library, told};
+use crate::{assert_fails, onramp, skip, stderr};
+
+fn run(program: &[&str]) -> std::process::Output {
+    exec(&[], program).output().expect("it runs")
+}
+
+/// Compiles a program in C. Returns its path, or `None` without a compiler.
+fn compile(folder: &Path, name: &str, text: &str, options: &[&str]) -> Option<String> {
+    if !has("gcc") {
+        return None;
+    }
+    let source = folder.join(format!("{name}.c"));
+    fs::write(&source, text).expect("room");
+    let path = folder.join(name);
+    let mut gcc = Command::new("gcc");
+    let output = gcc.args(options).arg("-o").arg(&path).arg(&source).output().expect("it runs");
+    if !output.status.success() {
+        skip(&format!("exec: gcc {options:?}: {}", stderr(&output)));
+        return None;
+    }
+    Some(path.to_str().expect("UTF-8").to_owned())
+}
+
+#[test]
+fn exit_codes_are_the_programs() {
+    for (script, code) in [("exit 7", 7), ("kill -TERM $$", 143), ("exit 0", 0)] {
+        let (document, output) = told(&[], &["sh", "-c", script]);
+        assert_eq!(output.status.code(), Some(code), "{}", stderr(&output));
+        assert_eq!((&document["exit_code"], &document["processes"]), (&code.into(), &[].into()));
+        assert!(stderr(&output).contains("no UDP datagram"), "{}", stderr(&output));
+    }
+}
+
+#[test]
+fn what_cannot_be_run_is_named() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let plain = folder.path().join("plain");
+    fs::write(&plain, "#!/bin/sh\n").expect("room");
+    let plain = plain.to_str().expect("UTF-8");
+    assert_fails(&run(&["no-such-program"]), 127, &["no-such-program", "PATH"]);
+    assert_fails(&run(&["./no/such"]), 127, &["./no/such"]);
+    assert_fails(&run(&[plain]), 126, &[plain, "chmod"]);
+    assert_fails(&run(&["/tmp"]), 126, &["/tmp", "directory"]);
+    let words = ["exec", "--qdisc", "fq nonsense 1", "--", "true"];
+    assert_fails(&onramp(words).output().expect("it runs"), 2, &["--qdisc", "nonsense"]);
+    assert_fails(&onramp(["exec"]).output().expect("it runs"), 2, &["COMMAND"]);
+    let words = ["exec", "--drain", "-1", "--", "true"];
+    assert_fails(&onramp(words).output().expect("it runs"), 2, &["--drain"]);
+}
+
+#[test]
+fn programs_that_load_no_library_are_refused() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let folder = folder.path();
+    let main = "int main(void) { return 0; }";
+    let Some(linked) = compile(folder, "linked", main, &[]) else { return };
+    assert_eq!(run(&[&linked]).status.code(), Some(0));
+    let of_go = "__attribute__((section(\".go.buildinfo\"))) int info = 1;\n".to_owned() + main;
+    if let Some(go) = compile(folder, "of-go", &of_go, &[]) {
+        assert_fails(&run(&[&go]), 1, &[&go, "Go", "onramp wire"]);
+    }
+    let Some(fixed) = compile(folder, "static", main, &["-static"]) else { return };
+    assert_fails(&run(&[&fixed]), 1, &[&fixed, "statically", "onramp wire"]);
+    // The interpreter of a script is looked at, also if `env` finds it.
+    for (name, line) in [("direct", fixed.clone()), ("by-env", "/usr/bin/env -S A=1 static".into())]
+    {
+        let script = folder.join(name);
+        fs::write(&script, format!("#!{line} x\n")).expect("room");
+        fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).expect("it is ours");
+        let path = std::env::var("PATH").unwrap_or_default();
+        let mut command = exec(&[], &[script.to_str().expect("UTF-8")]);
+        let output = command.env("PATH", format!("{}:{path}", folder.display())).output();
+        assert_fails(&output.expect("it runs"), 1, &[&fixed, "statically"]);
+    }
+}
+
+#[test]
+fn other_machines_and_rights_are_refused() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let program = |name: &str, bytes: &[u8], mode: u32| {
+        let path = folder.path().join(name);
+        fs::write(&path, bytes).expect("room");
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).expect("it is ours");
+        path.to_str().expect("UTF-8").to_owned()
+    };
+    // The head of a 32-bit program: class, byte order, version; type, machine (x86), version.
+    let mut head = vec![0; 52];
+    head[..7].copy_from_slice(b"\x7fELF\x01\x01\x01");
+    (head[16], head[18], head[20], head[40]) = (2, 3, 1, 52);
+    let old = program("old", &head, 0o755);
+    assert_fails(&run(&[&old]), 1, &[&old, "32-bit", "onramp wire"]);
+    let own = fs::read("/bin/true").expect("it is there");
+    let mut other = own.clone();
+    other[18] = 2;
+    let other = program("other", &other, 0o755);
+    assert_fails(&run(&[&other]), 1, &[&other, "processor"]);
+    if !rustix::process::geteuid().is_root() {
+        return skip("exec: setuid programs need root");
+    }
+    let owned = program("owned", &own, 0o755);
+    chown(&owned, Some(65_534), Some(65_534)).expect("root may");
+    for (mode, word) in [(0o4755, "setuid"), (0o2755, "setgid")] {
+        fs::set_permissions(&owned, fs::Permissions::from_mode(mode)).expect("root may");
+        assert_fails(&run(&[&owned]), 1, &[&owned, word, "onramp wire"]);
+    }
+}
+
+#[test]
+fn the_library_must_be_found() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let copy = folder.path().join("onramp");
+    fs::copy(env!("CARGO_BIN_EXE_onramp"), &copy).expect("room");
+    let run = |library: Option<&Path>| {
+        let mut command = Command::new(&copy);
+        command.args(["exec", "--quiet", "--", "true"]).env_remove("ONRAMP_PRELOAD");
+        command.envs(library.map(|path| ("ONRAMP_PRELOAD", path))).output().expect("it runs")
+    };
+    assert_fails(&run(None), 1, &["libonramp_preload.so", "cargo build", "ONRAMP_PRELOAD"]);
+    assert_fails(&run(Some(Path::new("/no/such.so"))), 1, &["ONRAMP_PRELOAD", "/no/such.so"]);
+    assert_eq!(run(Some(library())).status.code(), Some(0));
+    let wide = folder.path().join("two words.so");
+    fs::copy(library(), &wide).expect("room");
+    assert_fails(&run(Some(&wide)), 1, &["space"]);
+    fs::copy(library(), folder.path().join("libonramp_preload.so")).expect("room");
+    assert_eq!(run(None).status.code(), Some(0));
+}
+
+/// A program whose environment has the library, but not the folder, sends as without a qdisc, and
+/// says so.
+#[test]
+fn without_an_order_datagrams_pass_no_qdisc() {
+    if !has("python3") {
+        return;
+    }
+    let script = "import socket; s = socket.socket(type=socket.SOCK_DGRAM)
+for i in range(2): print(s.sendto(b'abc', ('127.0.0.1', 9)))";
+    let mut command = Command::new("python3");
+    command.args(["-c", script]).env("LD_PRELOAD", library()).env_remove("ONRAMP_EXEC");
+    let output = command.output().expect("it runs");
+    assert_eq!(output.stdout, b"3\n3\n", "{}", stderr(&output));
+    assert_eq!(stderr(&output).matches("pass no qdisc").count(), 1, "{}", stderr(&output));
+}
