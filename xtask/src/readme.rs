@@ -105,6 +105,8 @@ pub(crate) fn run(args: &[String]) -> Outcome {
     let mut lacks = suite::set_up();
     // This makes the program just as `cargo xtask test` does, so that CI builds it once.
     shell(&mut cargo(&["test", "--workspace", "--no-run", "--test", "cli"]))?;
+    // `onramp exec` looks for its library beside the program.
+    shell(&mut cargo(&["build", "--package", "onramp-preload"]))?;
     let program = program().map_err(unable)?;
     let files = files()?;
     let asked = |page: &&String| args.is_empty() || args.iter().any(|arg| page.contains(&**arg));

@@ -1,6 +1,8 @@
 //! Programs whose datagrams pass a qdisc: `onramp exec`.
 
+#[path = "exec/errors.rs"]
 mod errors;
+#[path = "exec/refused.rs"]
 mod refused;
 
 use std::collections::HashMap;
@@ -176,7 +178,7 @@ class Header(ctypes.Structure):
     _fields_ = [('name', ctypes.c_void_p), ('name_len', ctypes.c_uint),
         ('parts', ctypes.POINTER(Iovec)), ('count', ctypes.c_size_t),
         ('control', ctypes.c_void_p), ('control_len', ctypes.c_size_t), ('flags', ctypes.c_int),
-        ('sent', ctypes.c_uint)]
+        ('gap', ctypes.c_int), ('sent', ctypes.c_uint)]
 for round in range(3):
     assert s.sendto(next(), to) == 600
     assert s.sendmsg([next()[:4], bytes(96), b'', bytes(500)], tos, 0, to) == 600
@@ -187,7 +189,7 @@ for round in range(3):
     assert s.sendmsg([next(), next()[:300]], UDP_SEGMENT) == 900
     bytes_of = [next(), next()]
     parts = [(Iovec * 1)(Iovec(one, 600)) for one in bytes_of]
-    headers = (Header * 2)(*[Header(None, 0, part, 1, None, 0, 0, 0) for part in parts])
+    headers = (Header * 2)(*[Header(None, 0, part, 1, None, 0, 0, 0, 0) for part in parts])
     assert ctypes.CDLL(None).sendmmsg(s.fileno(), headers, 2, 0) == 2
     assert [header.sent for header in headers] == [600, 600]
     s.connect(('127.0.0.1', 9))

@@ -41,7 +41,6 @@ gone.close()
 tell('nobody', lambda: s.send(b'x'))
 tell('nobody told', lambda: s.send(b'x'))
 tell('nobody again', lambda: s.send(b'x'))
-s.shutdown(socket.SHUT_WR) if False else None
 tell('file', lambda: os.write(os.open('/dev/null', os.O_WRONLY), b'abcde'))
 tcp = socket.create_server(('127.0.0.1', 0))
 stream = socket.create_connection(tcp.getsockname())
