@@ -62,6 +62,14 @@ impl Sending {
         sys::name_of_socket(self.fd).and_then(|name| address(&name))
     }
 
+    /// Returns the largest payload of a datagram that IP can carry, in bytes.
+    pub(crate) const fn largest(&self) -> usize {
+        match self.remote {
+            Some(SocketAddr::V6(_)) => 65_527,
+            _ => 65_507,
+        }
+    }
+
     /// Returns how many bytes may wait for the socket (`SO_SNDBUF`).
     pub(crate) fn send_buffer(&self) -> u64 {
         sys::option(self.fd, libc::SOL_SOCKET, libc::SO_SNDBUF).unwrap_or(u64::MAX)

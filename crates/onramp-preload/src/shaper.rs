@@ -114,6 +114,9 @@ impl Shaper {
         };
         // After a panic, the lock is poisoned, and all datagrams go around.
         let done = catch_unwind(AssertUnwindSafe(|| self.pass(&sending)));
+        if done.is_err() {
+            self.wake_all();
+        }
         let done = done.ok().flatten();
         if done.is_none() {
             self.goes_around();
@@ -126,6 +129,9 @@ impl Shaper {
             Ok(inner) => inner,
             Err(error) => return Some(Err(error)),
         };
+        if sending.datagrams(None).any(|datagram| datagram.payload.len() > sending.largest()) {
+            return Some(Err(Errno::MSGSIZE));
+        }
         let local = match inner.state.knows_flow(&sending.route) {
             true => None,
             false => sending.local(),
@@ -151,7 +157,7 @@ impl Shaper {
 
     /// Waits until the socket has room, as its kind asks for, and then returns the lock; or the
     /// error that the program is to get.
-    fn with_room(&self, sending: &Sending) -> Option<Result<Held<'_>, Errno>> {
+    fn with_room(&'static self, sending: &Sending) -> Option<Result<Held<'_>, Errno>> {
         let (fd, socket) = (sending.fd, sending.route.socket);
         let mut inner = self.inner.lock().ok()?;
         if let Some(error) = inner.state.take_error(socket) {
@@ -177,6 +183,9 @@ impl Shaper {
             let until = *until.get_or_insert_with(|| patience.map(|time| now + time));
             if until.is_some_and(|until| until <= now) {
                 return Some(Err(Errno::AGAIN));
+            }
+            if let Err(error) = self.start(&mut inner) {
+                return Some(Err(error));
             }
             let left = until.map(|until| Duration::from_nanos(until.since(now)));
             inner = match self.wait(inner, left)? {
@@ -211,13 +220,20 @@ impl Shaper {
     /// Wakes the threads that wait for room, and the thread that sends, if there is a reason.
     fn tell(&self, inner: &mut Inner) {
         if inner.state.take_freed() && inner.waiting > 0 {
-            self.rooms.fetch_add(1, Relaxed); // Relaxed: see `wait`.
-            // It fails if the kernel has no futexes.
-            let _ = futex::wake(&self.rooms, futex::Flags::PRIVATE, u32::MAX >> 1);
+            self.wake_all();
         }
         if inner.state.next().is_some_and(|next| next < inner.sleeps_until) {
             self.bell.notify_one();
         }
+    }
+
+    /// Wakes all threads that wait for room.
+    fn wake_all(&self) {
+        // Relaxed: changed under the lock, or when the lock is poisoned, and the kernel compares it
+        // with what a thread has read under the lock before it lets the thread sleep.
+        self.rooms.fetch_add(1, Relaxed);
+        // It fails if the kernel has no futexes.
+        let _ = futex::wake(&self.rooms, futex::Flags::PRIVATE, u32::MAX >> 1);
     }
 
     /// Starts the thread if something waits and there is none.
@@ -228,7 +244,10 @@ impl Shaper {
         // The program's signal handlers do not run in the thread.
         let before = SigSet::all().thread_swap_mask(SigmaskHow::SIG_BLOCK);
         let body = || {
-            let _ = catch_unwind(AssertUnwindSafe(|| self.run()));
+            let ran = catch_unwind(AssertUnwindSafe(|| self.run()));
+            if ran.is_err() {
+                self.wake_all();
+            }
         };
         let started = thread::Builder::new().name("onramp-exec".to_owned()).spawn(body);
         if let Ok(before) = before {
