@@ -157,7 +157,7 @@ impl Shaper {
 
     /// Waits until the socket has room, as its kind asks for, and then returns the lock; or the
     /// error that the program is to get.
-    fn with_room(&'static self, sending: &Sending) -> Option<Result<Held<'_>, Errno>> {
+    fn with_room(&'static self, sending: &Sending) -> Option<Result<Held<'static>, Errno>> {
         let (fd, socket) = (sending.fd, sending.route.socket);
         let mut inner = self.inner.lock().ok()?;
         if let Some(error) = inner.state.take_error(socket) {

@@ -103,8 +103,8 @@ pub(super) extern "C" fn at_end() {
     }
 }
 
-/// The dynamic linker calls this function when the process ends by `exit` or the end of `main`.
+/// The dynamic linker calls the functions in this section when the process ends by `exit` or the
+/// end of `main`: after the program's own handlers, which may still send.
 #[used]
-// SAFETY: the section is a list of such functions.
 #[unsafe(link_section = ".fini_array")]
 static AT_END: extern "C" fn() = at_end;
