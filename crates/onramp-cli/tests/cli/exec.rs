@@ -259,6 +259,62 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
     assert_eq!(sent, [10, 20]);
 }
 
+/// Threads that open, fill and close sockets, and children that are made in the midst of it.
+#[test]
+fn threads_and_children_do_not_hang() {
+    const PROGRAM: &str = r#"
+#include <arpa/inet.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+static struct sockaddr_in to;
+static int fresh(void) {
+    int s = socket(AF_INET, SOCK_DGRAM, 0), size = 4000;
+    setsockopt(s, SOL_SOCKET, SO_SNDBUF, &size, sizeof size);
+    return s;
+}
+static void *sender(void *none) {
+    int s = fresh();
+    for (int i = 0; i < 200; i++) {
+        if (i % 20 == 0) { close(s); s = fresh(); }
+        if (sendto(s, "thread", 6, 0, (void *)&to, sizeof to) != 6) _exit(2);
+    }
+    close(s);
+    return none;
+}
+int main(int count, char **words) {
+    to.sin_family = AF_INET;
+    to.sin_port = htons(atoi(words[count - 1]));
+    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    pthread_t threads[8];
+    for (int i = 0; i < 8; i++) if (pthread_create(&threads[i], 0, sender, 0)) return 3;
+    for (int i = 0; i < 20; i++) {
+        pid_t child = fork();
+        if (child == 0) _exit(sendto(fresh(), "child", 5, 0, (void *)&to, sizeof to) != 5);
+        int status = 0;
+        if (waitpid(child, &status, 0) != child || status) return 4;
+    }
+    for (int i = 0; i < 8; i++) pthread_join(threads[i], 0);
+    return 0;
+}
+"#;
+    let folder = tempfile::tempdir().expect("a folder");
+    let Some(program) = refused::compile(folder.path(), "busy", PROGRAM, &["-pthread"]) else {
+        return;
+    };
+    let (_socket, port) = receiver();
+    let seconds = LONG.as_secs().to_string();
+    let qdisc = ["--qdisc", "tbf rate 4mbit burst 2000 limit 10000000", "--drain", "60"];
+    let (document, output) = told(&qdisc, &["timeout", &seconds, &program, &port]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert_conserved(&document);
+    assert_eq!((&document["sent"], &document["queued"]), (&1_620.into(), &0.into()));
+    let processes = document["processes"].as_array().expect("a list");
+    assert_eq!(processes.len(), 21);
+}
+
 /// A process that is killed has counted what left and what did not.
 #[test]
 fn a_killed_process_is_counted() {

@@ -121,7 +121,9 @@ qdisc add dev eth0 root fq
     fs::write(folder.path().join("lines.tc"), lines).expect("a file");
     let refused = folder.path().join("refused.tc");
     fs::write(&refused, lines.replace("egress", "ingress")).expect("a file");
-    for command in ["shape eth0 eth1 --setup FILE", "wire --setup FILE -- true"] {
+    for command in
+        ["shape eth0 eth1 --setup FILE", "wire --setup FILE -- true", "exec --setup FILE -- true"]
+    {
         let output = run(&command.replace("FILE", &refused.display().to_string()));
         assert_fails(&output, 1, &["line 3", "nothing comes in", "egress in place of ingress"]);
     }

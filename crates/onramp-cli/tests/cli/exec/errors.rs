@@ -42,6 +42,10 @@ gone.close()
 tell('nobody', lambda: s.send(b'x'))
 tell('nobody told', lambda: s.send(b'x'))
 tell('nobody again', lambda: s.send(b'x'))
+shut = socket.socket(type=socket.SOCK_DGRAM)
+shut.connect(to)
+shut.shutdown(socket.SHUT_WR)
+tell('shut', lambda: shut.send(b'x'))
 tell('file', lambda: os.write(os.open('/dev/null', os.O_WRONLY), b'abcde'))
 tcp = socket.create_server(('127.0.0.1', 0))
 stream = socket.create_connection(tcp.getsockname())
@@ -132,6 +136,62 @@ for i in range(30): s.sendto(b'blocking', to)
     let sent = document["sent"].as_u64().expect("a number");
     assert!(sent >= count as u64 + 30, "{document}");
     assert_eq!(received(&socket).len() as u64, sent);
+}
+
+/// A program that asks the kernel only for changes (`EPOLLET`) is woken when its datagrams leave.
+#[test]
+fn edge_triggered_programs_are_woken() {
+    const SCRIPT: &str = "
+import select, socket, sys
+to = ('127.0.0.1', int(sys.argv[1]))
+s = socket.socket(type=socket.SOCK_DGRAM)
+s.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4000)
+s.setblocking(False)
+poll = select.epoll()
+poll.register(s, select.EPOLLOUT | select.EPOLLET)
+sent = waits = 0
+while sent < 50:
+    try:
+        s.sendto(bytes(1000), to)
+        sent += 1
+    except BlockingIOError:
+        waits += 1
+        assert poll.poll(30), 'not woken'
+print('has waited' if waits > 0 else 'never waited')
+";
+    if !has("python3") {
+        return;
+    }
+    let (_socket, port) = receiver();
+    let qdisc = ["--qdisc", "tbf rate 1mbit burst 1100 limit 10000000", "--drain", "60"];
+    let (document, output) = told(&qdisc, &["python3", "-c", SCRIPT, &port]);
+    assert_eq!(output.stdout, b"has waited\n", "{}", stderr(&output));
+    assert_eq!(document["sent"], 50);
+}
+
+/// A blocking socket waits for as long as its program has said.
+#[test]
+fn a_wait_ends_after_the_time_of_the_socket() {
+    const SCRIPT: &str = "
+import socket, struct, time
+s = socket.socket(type=socket.SOCK_DGRAM)
+s.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2000)
+s.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack('ll', 0, 50000))
+begin = time.monotonic()
+try:
+    while True: s.sendto(bytes(1000), ('127.0.0.1', 9))
+except BlockingIOError:
+    print('in time' if time.monotonic() - begin < 0.049 else 'timed out')
+";
+    if !has("python3") {
+        return;
+    }
+    let mut command = exec(
+        &["--qdisc", "tbf rate 8bit burst 1100 limit 10000000", "--drain", "0"],
+        &["timeout", &LONG.as_secs().to_string(), "python3", "-c", SCRIPT],
+    );
+    let output = command.output().expect("it runs");
+    assert_eq!(output.stdout, b"timed out\n", "{}", stderr(&output));
 }
 
 /// A signal handler ends a wait, as it ends a system call.

@@ -15,7 +15,7 @@ fn run(program: &[&str]) -> std::process::Output {
 }
 
 /// Compiles a program in C. Returns its path, or `None` without a compiler.
-fn compile(folder: &Path, name: &str, text: &str, options: &[&str]) -> Option<String> {
+pub(super) fn compile(folder: &Path, name: &str, text: &str, options: &[&str]) -> Option<String> {
     if !has("gcc") {
         return None;
     }
