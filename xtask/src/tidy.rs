@@ -16,6 +16,7 @@ const LINES_HARD: usize = 800;
 const UNSAFE: &[&str] = &[
     "crates/onramp-queue/src/",
     "crates/onramp-dev/src/sys/",
+    "crates/onramp-preload/src/entry/",
     "crates/onramp-preload/src/sys/",
     "crates/onramp-differential/src/reach.rs",
     "crates/onramp-lab/src/cell.rs",

@@ -172,11 +172,19 @@ impl Tally {
 
     /// Adds to a counter of the process and, if there is a flow, to that of the flow. One thread at
     /// a time may call it.
+    ///
+    /// # Panics
+    ///
+    /// Panics if [`flow`](Self::flow) has not returned the number of the flow.
     pub fn add(&self, flow: Option<usize>, count: Count, by: u64) {
         self.add_at(flow, count as usize, by);
     }
 
     /// Counts a dropped datagram. One thread at a time may call it.
+    ///
+    /// # Panics
+    ///
+    /// Panics if [`flow`](Self::flow) has not returned the number of the flow.
     pub fn dropped(&self, flow: Option<usize>, reason: DropReason) {
         self.add_at(flow, COUNTS + reason as usize, 1);
     }
@@ -197,7 +205,7 @@ impl Tally {
     fn add_at(&self, flow: Option<usize>, at: usize, by: u64) {
         self.set(at, self.get(at) + by);
         if let Some(flow) = flow {
-            let at = PART * (1 + flow.min(FLOWS_MAX - 1)) + at;
+            let at = PART * (1 + flow) + at;
             self.set(at, self.get(at) + by);
         }
     }

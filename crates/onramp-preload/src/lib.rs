@@ -10,6 +10,7 @@
 //! docs/exec.md says what programs see of it, and decision 30 why it is so.
 #![deny(unsafe_code)]
 
+mod entry;
 mod message;
 mod sending;
 mod shaper;

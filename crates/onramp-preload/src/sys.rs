@@ -1,17 +1,14 @@
-//! The functions that take the place of the C library's, and the system calls of this library. The
-//! crate's only `unsafe` code is here.
+//! The system calls of this library, behind safe functions. The crate's `unsafe` code is here and in
+//! [`entry`](crate::entry).
 //!
 //! The library sends by raw system calls: a call of `sendmsg` would end in the library again.
 #![allow(unsafe_code)]
 
-mod exports;
 mod kept;
-mod next;
-mod process;
 mod socket;
 
-pub(crate) use kept::Kept;
+pub(crate) use kept::{Kept, close_all};
 pub(crate) use socket::{
-    LASTING, is_nonblocking, name_of_peer, name_of_socket, option, reports_errors, send,
-    send_timeout,
+    LASTING, SavedErrno, exit_now, is_nonblocking, name_of_peer, name_of_socket, no_message,
+    option, probe, reports_errors, send, send_timeout, set_errno, takes, udp,
 };

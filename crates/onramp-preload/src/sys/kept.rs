@@ -66,7 +66,7 @@ impl Drop for Kept {
 }
 
 /// Closes all duplicates, in a child that has got them from its parent.
-pub(super) fn close_all() {
+pub(crate) fn close_all() {
     for place in &ALL {
         let fd = place.fd.swap(-1, Acquire); // Acquire: the socket's number belongs to it.
         if fd >= 0 && is_of(fd, place.socket.load(Relaxed)) {

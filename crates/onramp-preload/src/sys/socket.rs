@@ -17,7 +17,7 @@ pub(crate) const LASTING: c_int = libc::MSG_CONFIRM | libc::MSG_DONTROUTE;
 const KNOWN: c_int = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL | libc::MSG_EOR | LASTING;
 
 /// Returns the error of the system call that has just failed.
-pub(super) fn last_error() -> Errno {
+pub(crate) fn last_error() -> Errno {
     let code = io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO);
     Errno::from_raw_os_error(code)
 }
@@ -47,7 +47,7 @@ fn option_bytes<const N: usize>(
 }
 
 /// Returns the number (`SO_COOKIE`) of a UDP socket; `None` for every other descriptor.
-pub(super) fn udp(fd: c_int) -> Option<u64> {
+pub(crate) fn udp(fd: c_int) -> Option<u64> {
     let of = |name| option(fd, libc::SOL_SOCKET, name).ok();
     // Other families have other protocols with the same number.
     let is_udp = of(libc::SO_PROTOCOL)? == libc::IPPROTO_UDP as u64
@@ -57,7 +57,7 @@ pub(super) fn udp(fd: c_int) -> Option<u64> {
 
 /// Returns whether a message with these flags may wait: the kernel is to send it as it is, and at
 /// no instant that the program chooses.
-pub(super) fn takes(fd: c_int, flags: c_int) -> bool {
+pub(crate) fn takes(fd: c_int, flags: c_int) -> bool {
     flags & !KNOWN == 0 && option(fd, libc::SOL_UDP, libc::UDP_CORK) == Ok(0)
 }
 
@@ -114,7 +114,7 @@ fn name_of(ask: impl FnOnce(*mut libc::sockaddr, *mut socklen_t) -> c_int) -> Op
 }
 
 /// Returns the header of a message without address, parts and control messages.
-pub(super) const fn no_message() -> msghdr {
+pub(crate) const fn no_message() -> msghdr {
     // SAFETY: a header consists of integers and raw pointers, for which zero is a value.
     unsafe { mem::zeroed() }
 }
@@ -125,7 +125,7 @@ pub(super) const fn no_message() -> msghdr {
 /// # Safety
 ///
 /// The header is one that `sendmsg` takes: what it points to is memory of the program.
-pub(super) unsafe fn probe(fd: c_int, header: *const msghdr, flags: c_int) -> Result<(), Errno> {
+pub(crate) unsafe fn probe(fd: c_int, header: *const msghdr, flags: c_int) -> Result<(), Errno> {
     let flags = (flags & LASTING) | MSG_PROBE | libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
     // SAFETY: the kernel only reads, and the caller promises that it may.
     let sent = unsafe { libc::syscall(libc::SYS_sendmsg, fd, header, flags) };
@@ -157,7 +157,7 @@ pub(crate) fn send(
 }
 
 /// Ends the process at once.
-pub(super) fn exit_now(code: c_int) -> ! {
+pub(crate) fn exit_now(code: c_int) -> ! {
     loop {
         // SAFETY: the call takes a number, and does not return.
         unsafe { libc::syscall(libc::SYS_exit_group, code) };
@@ -165,10 +165,10 @@ pub(super) fn exit_now(code: c_int) -> ! {
 }
 
 /// The program's `errno`, which the library's own system calls must not change.
-pub(super) struct SavedErrno(c_int);
+pub(crate) struct SavedErrno(c_int);
 
 impl SavedErrno {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         // SAFETY: the function has no arguments.
         let place = unsafe { libc::__errno_location() };
         // SAFETY: the place is a number of this thread.
@@ -176,12 +176,12 @@ impl SavedErrno {
     }
 
     /// Lets `errno` be what it was.
-    pub(super) fn restore(self) {
+    pub(crate) fn restore(self) {
         set_errno(self.0);
     }
 }
 
-pub(super) fn set_errno(code: c_int) {
+pub(crate) fn set_errno(code: c_int) {
     // SAFETY: the function has no arguments.
     let place = unsafe { libc::__errno_location() };
     // SAFETY: the place is a number of this thread.

@@ -36,7 +36,7 @@ impl Next {
 /// and sets `errno` to `ENOSYS`.
 macro_rules! call_next {
     ($name:literal, fn($($kind:ty),*) -> $result:ty, $($argument:expr),*) => {{
-        static NEXT: $crate::sys::next::Next = $crate::sys::next::Next::new($name);
+        static NEXT: $crate::entry::next::Next = $crate::entry::next::Next::new($name);
         let found = NEXT.find();
         type Function = unsafe extern "C" fn($($kind),*) -> $result;
         // SAFETY: the C library declares the function so, and an `Option` of a function is a
@@ -48,7 +48,7 @@ macro_rules! call_next {
             // SAFETY: the caller's arguments are those of the function.
             Some(function) => unsafe { function($($argument),*) },
             None => {
-                $crate::sys::socket::set_errno(libc::ENOSYS);
+                $crate::sys::set_errno(libc::ENOSYS);
                 -1
             }
         }

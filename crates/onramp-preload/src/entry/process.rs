@@ -6,8 +6,8 @@ use std::sync::atomic::AtomicPtr;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU32};
 
-use super::kept;
 use crate::shaper::Shaper;
+use crate::sys;
 
 /// The shaper of this process; null before the first datagram, and in a child.
 static SHAPER: AtomicPtr<Shaper> = AtomicPtr::new(ptr::null_mut());
@@ -86,7 +86,7 @@ extern "C" fn in_child() {
     // Release, and not less: a child has one thread, and this is as cheap.
     SHAPER.store(ptr::null_mut(), Release);
     INSIDE.set(false);
-    kept::close_all();
+    sys::close_all();
 }
 
 /// Waits until the datagrams of the process have left, as long as the order allows.

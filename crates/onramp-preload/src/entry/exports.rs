@@ -8,8 +8,8 @@ use rustix::io::Errno;
 
 use super::next::call_next;
 use super::process::{self, Inside};
-use super::socket::{self, SavedErrno};
 use crate::message::Message;
+use crate::sys::{self, SavedErrno};
 
 /// Sends a message through the qdiscs. Returns what the function returns to the program; `None` if
 /// the message is not for the qdiscs, and the next library has to send it.
@@ -23,7 +23,7 @@ unsafe fn submit(fd: c_int, header: &msghdr, flags: c_int) -> Option<ssize_t> {
     // SAFETY: the caller promises it.
     match unsafe { offer(fd, header, flags) } {
         Some(Err(error)) => {
-            socket::set_errno(error.raw_os_error());
+            sys::set_errno(error.raw_os_error());
             Some(-1)
         }
         done => {
@@ -37,14 +37,14 @@ unsafe fn submit(fd: c_int, header: &msghdr, flags: c_int) -> Option<ssize_t> {
 ///
 /// As for `submit`.
 unsafe fn offer(fd: c_int, header: &msghdr, flags: c_int) -> Option<Result<usize, Errno>> {
-    let number = socket::udp(fd)?;
+    let number = sys::udp(fd)?;
     let shaper = process::shaper()?;
-    if !socket::takes(fd, flags) {
+    if !sys::takes(fd, flags) {
         shaper.goes_around();
         return None;
     }
     // SAFETY: the caller promises it.
-    if let Err(error) = unsafe { socket::probe(fd, header, flags) } {
+    if let Err(error) = unsafe { sys::probe(fd, header, flags) } {
         return Some(Err(error));
     }
     // SAFETY: the caller promises it, and the kernel has found the header right.
@@ -87,7 +87,7 @@ unsafe fn bytes<'m>(start: *const c_void, len: usize) -> &'m [u8] {
 
 /// Returns the header of a message with one part, or several.
 fn header(name: *const sockaddr, name_len: socklen_t, parts: *const iovec, count: usize) -> msghdr {
-    let mut header = socket::no_message();
+    let mut header = sys::no_message();
     header.msg_name = name.cast_mut().cast();
     header.msg_namelen = if name.is_null() { 0 } else { name_len };
     header.msg_iov = parts.cast_mut();
@@ -191,7 +191,7 @@ pub(crate) unsafe extern "C" fn sendmmsg(
     flags: c_int,
 ) -> c_int {
     let errno = SavedErrno::new();
-    let is_udp = !first.is_null() && socket::udp(fd).is_some();
+    let is_udp = !first.is_null() && sys::udp(fd).is_some();
     errno.restore();
     if !is_udp {
         // SAFETY: the arguments are those of the caller.
@@ -238,12 +238,12 @@ unsafe fn next_sendmmsg(fd: c_int, first: *mut mmsghdr, count: c_uint, flags: c_
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn _exit(code: c_int) -> ! {
     process::at_end();
-    socket::exit_now(code)
+    sys::exit_now(code)
 }
 
 /// Takes the place of _Exit(3).
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn _Exit(code: c_int) -> ! {
     process::at_end();
-    socket::exit_now(code)
+    sys::exit_now(code)
 }
