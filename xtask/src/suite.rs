@@ -10,19 +10,25 @@ use crate::{Failure, Outcome};
 
 /// Programs that tests use, with the Debian package of each.
 const TOOLS: &[(&str, &str)] = &[
+    ("c++", "g++"),
+    ("cc", "gcc"),
     ("chromium", "chromium"),
     ("fish", "fish"),
     ("groff", "groff"),
     ("ip", "iproute2"),
     ("gcc", "gcc"),
     ("iperf3", "iperf3"),
+    ("make", "make"),
     ("nc", "netcat-openbsd"),
     ("node", "nodejs"),
+    ("nm", "binutils"),
     ("ping", "iputils-ping"),
+    ("pkg-config", "pkg-config"),
     ("prometheus", "prometheus"),
     ("promtool", "prometheus"),
     ("python3", "python3"),
     ("tcpdump", "tcpdump"),
+    ("valgrind", "valgrind"),
     ("zsh", "zsh"),
 ];
 

@@ -14,6 +14,8 @@ const LINES_HARD: usize = 800;
 
 /// Files and folders whose code may contain `unsafe`.
 const UNSAFE: &[&str] = &[
+    "crates/onramp-capi/src/ffi.rs",
+    "crates/onramp-capi/src/ffi/",
     "crates/onramp-queue/src/",
     "crates/onramp-dev/src/sys/",
     "crates/onramp-preload/src/entry/",

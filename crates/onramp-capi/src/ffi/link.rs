@@ -1,0 +1,333 @@
+//! Links: qdiscs in front of the caller's sockets or devices, for many threads.
+
+use std::collections::hash_map::RandomState;
+use std::ffi::{c_char, c_int};
+use std::net::UdpSocket;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use onramp::dev::UdpOptions;
+use onramp::{Credits, Link as Core, LinkBuilder};
+use socket2::{SockRef, Type};
+
+use super::device::{self, Called, refuse_inside};
+use super::memory::{array, optional_text, print, put, text, value, wanted};
+use super::object::{self, Named, Object};
+use crate::abi::{Device, ONRAMP_ABI, ONRAMP_NO_GSO, ONRAMP_TXTIME, Options};
+use crate::error::{Error, Result, entry};
+use crate::sending::Around;
+use crate::{shaper, stats};
+
+/// Bytes in flight of a sender if the caller sets only the packets.
+const CREDIT_BYTES: u32 = 1 << 20;
+/// Packets in flight of a sender if the caller sets only the bytes.
+const CREDIT_PACKETS: u32 = 96;
+
+/// Qdiscs in front of the caller's sockets or devices, each of which is a port (a transmit queue).
+/// Any thread may use a link at any time; threads of the library send what has to wait.
+#[derive(Debug)]
+pub struct Link {
+    _private: [u8; 0],
+}
+
+impl Named for Around {
+    const WORD: u64 = 0x6f6e_7261_6d70_5f6c;
+    const NAME: &'static str = "onramp_link";
+}
+
+impl Link {
+    pub(super) fn object(link: *const Self) -> *mut Object<Around> {
+        link.cast_mut().cast()
+    }
+}
+
+/// Reads the options of a link; the defaults if there are none.
+///
+/// # Safety
+///
+/// `options` is null or may be read.
+unsafe fn read(options: *const Options) -> Result<Option<Options>> {
+    if options.is_null() {
+        return Ok(None);
+    }
+    // SAFETY: as the caller promises.
+    let options = unsafe { value(options, "options") }?;
+    if options.size as usize != size_of::<Options>() {
+        let text = format!(
+            "size of the options is {}; expected {}, sizeof(onramp_options) of ABI {ONRAMP_ABI}",
+            options.size,
+            size_of::<Options>()
+        );
+        return Err(Error::invalid(text));
+    }
+    if options.flags & !(ONRAMP_NO_GSO | ONRAMP_TXTIME) != 0 || options.reserved != 0 {
+        let text = format!(
+            "flags of the options is {:#x} and reserved is {}; expected ONRAMP_NO_GSO and \
+             ONRAMP_TXTIME, and 0",
+            options.flags, options.reserved
+        );
+        return Err(Error::invalid(text));
+    }
+    Ok(Some(*options))
+}
+
+/// Builds a link with these options, and writes it to `link`.
+///
+/// # Safety
+///
+/// `link` may be written, and `tc` of the options is null or ends with a zero byte.
+unsafe fn build(
+    link: *mut *mut Link,
+    mut builder: LinkBuilder,
+    options: Option<Options>,
+    addressed: bool,
+) -> Result<usize> {
+    static IDS: AtomicU64 = AtomicU64::new(1);
+    if let Some(options) = options {
+        // SAFETY: as the caller promises.
+        let lines = unsafe { optional_text(options.tc, "tc") }?;
+        if let Some(lines) = lines {
+            builder = builder.tree(shaper::setup(lines, "link")?.with_root()?);
+        }
+        let (packets, bytes) = (options.credit_packets, options.credit_bytes);
+        if packets > 0 || bytes > 0 {
+            let or = |given: u32, default| if given > 0 { given } else { default };
+            let (packets, bytes) = (or(packets, CREDIT_PACKETS), or(bytes, CREDIT_BYTES));
+            builder = builder.credits(Credits { packets, bytes });
+        }
+        builder = if options.mtu > 0 { builder.mtu(options.mtu) } else { builder };
+        builder = if options.seed > 0 { builder.seed(options.seed) } else { builder };
+    }
+    let core = builder.build()?;
+    // Relaxed: each link only needs another number.
+    let id = IDS.fetch_add(1, Relaxed);
+    let around = Around { link: core, id, addressed, hasher: RandomState::new() };
+    // SAFETY: as the caller promises.
+    unsafe { put(link, Object::new(around).cast()) };
+    Ok(0)
+}
+
+/// Returns a descriptor of our own of the UDP socket `fd`.
+///
+/// # Safety
+///
+/// `fd` is an open descriptor, or -1.
+unsafe fn duplicate(fd: c_int) -> Result<UdpSocket> {
+    if fd < 0 {
+        return Err(Error::new(libc::EBADF, format!("{fd} is no descriptor")));
+    }
+    // SAFETY: as the caller promises. If the descriptor is not open, the next call says so.
+    let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
+    let doing = |what: &str| format!("{what} descriptor {fd}");
+    let socket = SockRef::from(&borrowed);
+    let kind = socket.r#type().map_err(|error| Error::system(doing("read the type of"), &error))?;
+    let local =
+        socket.local_addr().map_err(|error| Error::system(doing("read the address of"), &error))?;
+    if kind != Type::DGRAM || local.as_socket().is_none() {
+        let text = format!("descriptor {fd} is no UDP socket over IPv4 or IPv6");
+        return Err(Error::new(libc::EPROTOTYPE, text));
+    }
+    let own = borrowed.try_clone_to_owned();
+    Ok(own.map_err(|error| Error::system(doing("duplicate"), &error))?.into())
+}
+
+/// Makes a link over UDP sockets, connected or not. Each becomes a port. The sockets stay the
+/// caller's, to receive from and to close: the link has duplicates of the descriptors. Set options
+/// such as IP_TOS before. `options` may be NULL.
+///
+/// Returns 0.
+///
+/// # Safety
+///
+/// `link` may be written; `n` descriptors at `fds` may be read, and are open; `options` is NULL or
+/// may be read.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onramp_link_sockets(
+    link: *mut *mut Link,
+    fds: *const c_int,
+    n: usize,
+    options: *const Options,
+) -> c_int {
+    entry(|| {
+        wanted(link, "link")?;
+        // SAFETY: as the caller promises.
+        let options = unsafe { read(options) }?;
+        // SAFETY: as the caller promises.
+        let fds = unsafe { array(fds, n, "fds") }?;
+        // SAFETY: as the caller promises.
+        let sockets = fds.iter().map(|fd| unsafe { duplicate(*fd) });
+        let sockets = sockets
+            .enumerate()
+            .map(|(at, socket)| socket.map_err(|error| error.at(format_args!("socket {at}"))));
+        let flags = options.map_or(0, |options| options.flags);
+        let (gso, txtime) = (flags & ONRAMP_NO_GSO == 0, flags & ONRAMP_TXTIME != 0);
+        let udp = UdpOptions { gso, txtime, ..UdpOptions::default() };
+        let builder = Core::sockets(sockets.collect::<Result<Vec<_>>>()?).udp_options(udp);
+        // SAFETY: as the caller promises.
+        unsafe { build(link, builder, options, true) }
+    })
+}
+
+/// Makes a link over devices of the caller's. Each becomes a port. The structures are copied; what
+/// their `user` points to must live until `free` is called. `options` may be NULL.
+///
+/// Returns 0. If it fails, no callback was called, and none will be.
+///
+/// # Safety
+///
+/// `link` may be written; `n` devices at `devices` may be read, and their callbacks may be called
+/// by any thread; `options` is NULL or may be read.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onramp_link_devices(
+    link: *mut *mut Link,
+    devices: *const Device,
+    n: usize,
+    options: *const Options,
+) -> c_int {
+    entry(|| {
+        wanted(link, "link")?;
+        // SAFETY: as the caller promises.
+        let options = unsafe { read(options) }?;
+        if options.is_some_and(|options| options.flags != 0) {
+            let text = "ONRAMP_NO_GSO and ONRAMP_TXTIME are for links over sockets";
+            return Err(Error::invalid(text));
+        }
+        // SAFETY: as the caller promises.
+        let devices = unsafe { array(devices, n, "devices") }?;
+        let taken = Arc::new(AtomicBool::new(false));
+        let mut made: Vec<Box<dyn onramp::Device>> = Vec::with_capacity(n);
+        for (at, device) in devices.iter().enumerate() {
+            // SAFETY: as the caller promises.
+            let called = unsafe { Called::new(device, &taken) };
+            made.push(Box::new(called.map_err(|error| error.at(format_args!("device {at}")))?));
+        }
+        // SAFETY: as the caller promises.
+        unsafe { build(link, Core::devices(made), options, false) }?;
+        device::take(&taken);
+        Ok(0)
+    })
+}
+
+/// Frees a link. Its senders stay usable. When the last of them is freed too, the link closes at
+/// once, and drops the packets that it still holds: `onramp_link_close` gives them time. NULL is
+/// allowed. A child after `fork` may free its copy of a link.
+///
+/// Returns 0. -EDEADLK: the call came from a callback of a device.
+///
+/// # Safety
+///
+/// `link` is NULL or comes from this library; no other call uses it, or will.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onramp_link_free(link: *mut Link) -> c_int {
+    entry(|| {
+        refuse_inside()?;
+        // SAFETY: as the caller promises.
+        unsafe { object::free(Link::object(link)) }
+    })
+}
+
+/// Closes a link: refuses new packets, waits until the link holds none, but for at most
+/// `timeout_ns`, and drops the rest (`ONRAMP_DROP_PURGED`), whose number it writes to `purged`
+/// (NULL: not wanted). Then the threads of the link end.
+///
+/// Returns 0 if all packets have left. -ETIMEDOUT: some were dropped, or a device still blocks.
+///
+/// # Safety
+///
+/// `link` comes from this library; `purged` is NULL or may be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onramp_link_close(
+    link: *mut Link,
+    timeout_ns: u64,
+    purged: *mut u64,
+) -> c_int {
+    entry(|| {
+        refuse_inside()?;
+        // SAFETY: as the caller promises.
+        let around = unsafe { object::share(Link::object(link)) }?;
+        let report = around.link.close(Duration::from_nanos(timeout_ns));
+        // SAFETY: as the caller promises.
+        unsafe { put(purged, report.purged) };
+        if report.flushed && report.blocked == 0 {
+            return Ok(0);
+        }
+        let text = format!(
+            "{} packets were dropped, because they had not left after {timeout_ns} ns; {} devices \
+             still block",
+            report.purged, report.blocked
+        );
+        Err(Error::new(libc::ETIMEDOUT, text))
+    })
+}
+
+/// Waits until a link holds no packet, but for at most `timeout_ns`. While other threads send, that
+/// may never be.
+///
+/// Returns 0. -ETIMEDOUT: it still holds packets.
+///
+/// # Safety
+///
+/// `link` comes from this library.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onramp_link_flush(link: *mut Link, timeout_ns: u64) -> c_int {
+    entry(|| {
+        refuse_inside()?;
+        // SAFETY: as the caller promises.
+        let around = unsafe { object::share(Link::object(link)) }?;
+        if around.link.flush(Duration::from_nanos(timeout_ns)) {
+            return Ok(0);
+        }
+        Err(Error::new(libc::ETIMEDOUT, format!("the link holds packets after {timeout_ns} ns")))
+    })
+}
+
+/// Carries out a command of tc on a running link, while other threads send, and writes what tc would
+/// print to `text`: see `onramp_tree_tc`. The lines need not name a device.
+///
+/// Returns the length of the whole text. -EINVAL: the line is wrong, and nothing has changed.
+/// -EINPROGRESS: a device blocks its port, which makes the change later.
+///
+/// # Safety
+///
+/// `link` comes from this library; `line` ends with a zero byte; `n` bytes at `text` may be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onramp_link_tc(
+    link: *mut Link,
+    line: *const c_char,
+    text: *mut c_char,
+    n: usize,
+) -> c_int {
+    entry(|| {
+        refuse_inside()?;
+        // SAFETY: as the caller promises.
+        let line = unsafe { self::text(line, "line") }?;
+        // SAFETY: as the caller promises.
+        let around = unsafe { object::share(Link::object(link)) }?;
+        let out = onramp_host::tc(&around.link, shaper::bare(line))?;
+        // SAFETY: as the caller promises.
+        unsafe { print(&out, text, n) }
+    })
+}
+
+/// Writes the counters of a link to `text` as one JSON object, `n` bytes at most with the zero byte
+/// at its end: `submitted`, `sent`, `held`, `drops` by reason, and more, for the link and for each of
+/// its `ports` (docs/json.md). `text` may be NULL if `n` is 0.
+///
+/// Returns the length of the whole text, as `snprintf` does.
+///
+/// # Safety
+///
+/// `link` comes from this library; `n` bytes at `text` may be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onramp_link_stats(link: *mut Link, text: *mut c_char, n: usize) -> c_int {
+    entry(|| {
+        // SAFETY: as the caller promises.
+        let around = unsafe { object::share(Link::object(link)) }?;
+        // SAFETY: as the caller promises.
+        unsafe { print(&stats::json(&around.link.stats()), text, n) }
+    })
+}

@@ -1,0 +1,26 @@
+//! The C interface of Onramp: trees of qdiscs in the caller's time, links over the caller's sockets
+//! and devices, and lines of `tc`, for programs in C and C++.
+//!
+//! Programs in Rust use the crate `onramp`. Programs in C and C++ include `onramp.h` and link the
+//! library that this crate builds, as `docs/c.md` shows. The functions of [`ffi`] are the whole
+//! interface; `include/onramp.h` is made from them and from [`abi`].
+//!
+//! # Modules
+//!
+//! | module | contents |
+//! |---|---|
+//! | [`abi`] | the structures and constants that cross the border |
+//! | [`ffi`] | the functions, and all `unsafe` code: pointers become slices, texts and objects |
+//! | `error` | errors as negative errno with a text for each thread; panics become errors |
+//! | `shaper` | a tree, and the packets that it uses again and again |
+//! | `sending` | a sender with what C adds: flows by value, completions in a list |
+//! | `control` | control messages of `sendmmsg`, and socket addresses |
+//! | `stats` | the counters of a link as JSON |
+
+pub mod abi;
+mod control;
+mod error;
+pub mod ffi;
+mod sending;
+mod shaper;
+mod stats;

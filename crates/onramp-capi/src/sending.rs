@@ -1,0 +1,264 @@
+//! A sender with what C adds to it: flows that are plain values, messages with several parts, and
+//! completions that wait in a list.
+
+use std::collections::VecDeque;
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
+use std::net::{Ipv6Addr, SocketAddr};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use onramp::{Completion, Flow, Link, Mapping, Sender};
+
+use crate::abi::FlowValue;
+use crate::control::{self, ADDRESS_MAX};
+use crate::error::{Error, Result};
+
+/// Most completions that wait for the caller. A sender with so many accepts no message: otherwise a
+/// caller that never reads them would fill the memory.
+const COMPLETIONS_MAX: usize = 65_536;
+
+/// The completions that the caller has not read yet. The sender's callback adds to them.
+type Completions = Arc<Mutex<VecDeque<Completion>>>;
+
+/// What the senders of a link must know of it.
+#[derive(Clone, Debug)]
+pub(crate) struct Around {
+    pub(crate) link: Link,
+    /// The number of the link, by which its flows are recognised.
+    pub(crate) id: u64,
+    /// Whether packets have destinations: the link sends through sockets.
+    pub(crate) addressed: bool,
+    /// Hashes destinations to flows, for all senders alike. Its keys are random, so nobody can
+    /// choose addresses that share a flow.
+    pub(crate) hasher: RandomState,
+}
+
+/// One message to send.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Message<'a> {
+    pub(crate) payload: &'a [u8],
+    pub(crate) segment: u16,
+    /// ECN code point; `None`: that of the flow.
+    pub(crate) ecn: Option<u8>,
+    pub(crate) txtime_ns: u64,
+    pub(crate) cookie: u64,
+}
+
+/// Where a message goes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Aim<'a> {
+    Flow(&'a FlowValue),
+    /// The flow of this destination; `None`: of the peer to which the socket is connected.
+    Dest(Option<SocketAddr>),
+}
+
+/// A sender of a link.
+#[derive(Debug)]
+pub(crate) struct Sending {
+    sender: Sender,
+    around: Around,
+    /// For each port, a flow over IPv4 and one over IPv6. Packets of other flows of the port are
+    /// made by them, and then get their own key and destination.
+    patterns: Vec<[Flow; 2]>,
+    /// The destination of the last message without a flow, and its flow.
+    last: Option<(Option<SocketAddr>, Flow)>,
+    /// Whether packets of an earlier call wait in a cork, because they did not fit.
+    corked: bool,
+    completions: Option<Completions>,
+}
+
+impl Sending {
+    pub(crate) fn new(around: Around, reports: bool) -> Self {
+        let mut sender = around.link.sender();
+        let pattern = |port| {
+            let v6 = SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0));
+            let on = Mapping::Port(port);
+            [sender.flow_with(None, on), sender.flow_with(v6, on)]
+        };
+        let patterns = (0..around.link.ports()).map(pattern).collect();
+        let completions = reports.then(Completions::default);
+        if let Some(list) = completions.clone() {
+            sender.on_complete(move |completion| lock(&list).push_back(completion));
+        }
+        Self { sender, around, patterns, last: None, corked: false, completions }
+    }
+
+    /// Makes a flow to the address in `bytes`; without bytes, to the peer of the socket.
+    pub(crate) fn flow(&self, bytes: &[u8]) -> Result<FlowValue> {
+        let dest = if bytes.is_empty() { None } else { control::address(bytes)? };
+        self.check_dest(dest)?;
+        let flow = self.sender.flow(dest);
+        let mut address = [0; ADDRESS_MAX];
+        let len = bytes.len().min(if dest.is_some() { ADDRESS_MAX } else { 0 });
+        address[..len].copy_from_slice(&bytes[..len]);
+        let port = u32::try_from(flow.port()).unwrap_or(u32::MAX);
+        let (link, key) = (self.around.id, flow.key());
+        let (pacing_rate, priority, mark, ecn, reserved) = (0, 0, 0, 0, [0; 7]);
+        Ok(FlowValue { link, key, pacing_rate, port, priority, mark, address, ecn, reserved })
+    }
+
+    fn check_dest(&self, dest: Option<SocketAddr>) -> Result<()> {
+        if dest.is_none() || self.around.addressed {
+            return Ok(());
+        }
+        Err(Error::invalid("a link over devices has no addresses; pass NULL as the destination"))
+    }
+
+    /// Begins a call that sends `count` messages. They enter their ports together at
+    /// [`end`](Self::end).
+    pub(crate) fn begin(&mut self, count: usize) -> Result<()> {
+        if let Some(list) = &self.completions
+            && lock(list).len() >= COMPLETIONS_MAX
+        {
+            let text = format!(
+                "{COMPLETIONS_MAX} completions wait: read them with onramp_sender_completions"
+            );
+            return Err(Error::new(libc::ENOBUFS, text));
+        }
+        self.settle()?;
+        if count > 1 {
+            self.sender.cork();
+            self.corked = true;
+        }
+        Ok(())
+    }
+
+    /// Ends what [`begin`](Self::begin) has begun. If some messages do not fit into their port, the
+    /// next call submits them first: they have been accepted.
+    pub(crate) fn end(&mut self) {
+        let _ = self.settle();
+    }
+
+    fn settle(&mut self) -> Result<()> {
+        if self.corked {
+            self.sender.uncork()?;
+            self.corked = false;
+        }
+        Ok(())
+    }
+
+    /// Accepts a message, or says why not.
+    pub(crate) fn push(&mut self, aim: Aim<'_>, message: &Message<'_>) -> Result<()> {
+        let Self { sender, patterns, .. } = self;
+        match aim {
+            Aim::Flow(value) => {
+                let (pattern, dest) = pattern(&self.around, patterns, value)?;
+                let mut packet = sender.packet(pattern, message.payload)?;
+                packet.set_dest(dest);
+                (packet.flow, packet.pacing_rate) = (value.key, value.pacing_rate);
+                (packet.priority, packet.mark) = (value.priority, value.mark);
+                packet.ecn = message.ecn.unwrap_or(value.ecn);
+                (packet.txtime_ns, packet.cookie) = (message.txtime_ns, message.cookie);
+                packet.gso_size = message.gso_size();
+                sender.submit(pattern, packet).map_err(|rejected| rejected.why)?;
+            }
+            Aim::Dest(dest) => {
+                let flow = self.flow_to(dest)?.clone();
+                let mut packet = self.sender.packet(&flow, message.payload)?;
+                packet.ecn = message.ecn.unwrap_or(0);
+                (packet.txtime_ns, packet.cookie) = (message.txtime_ns, message.cookie);
+                packet.gso_size = message.gso_size();
+                self.sender.submit(&flow, packet).map_err(|rejected| rejected.why)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Accepts a message as [`push`](Self::push) does; waits for room.
+    pub(crate) fn push_waiting(&mut self, aim: Aim<'_>, message: &Message<'_>) -> Result<()> {
+        loop {
+            match self.push(aim, message) {
+                Err(error) if error.errno == libc::EAGAIN => {}
+                done => return done,
+            }
+            self.end();
+            let flow = match aim {
+                Aim::Flow(value) => pattern(&self.around, &self.patterns, value)?.0.clone(),
+                Aim::Dest(dest) => self.flow_to(dest)?.clone(),
+            };
+            self.sender.wait_room(&flow, message.payload.len());
+        }
+    }
+
+    /// Returns the flow of a destination. Its key is a hash, so nothing has to be kept for each
+    /// destination; the last flow is kept because many messages go to the same one in a row.
+    fn flow_to(&mut self, dest: Option<SocketAddr>) -> Result<&Flow> {
+        if self.last.as_ref().is_none_or(|(last, _)| *last != dest) {
+            self.check_dest(dest)?;
+            let mapping = Mapping::Hash(self.around.hasher.hash_one(dest));
+            self.last = Some((dest, self.sender.flow_with(dest, mapping)));
+        }
+        let last = self.last.as_ref().map(|(_, flow)| flow);
+        last.ok_or_else(|| Error::invalid("there is no flow"))
+    }
+
+    /// Waits until `bytes` of payload are likely to have room on the flow. Returns whether they do.
+    pub(crate) fn wait(&mut self, value: &FlowValue, bytes: usize, most: Duration) -> Result<bool> {
+        self.end();
+        let flow = pattern(&self.around, &self.patterns, value)?.0;
+        Ok(self.sender.wait_room_timeout(flow, bytes, most))
+    }
+
+    pub(crate) fn flush(&mut self, most: Duration) -> bool {
+        let done = self.sender.flush(most);
+        self.end();
+        done
+    }
+
+    pub(crate) fn in_flight(&self) -> usize {
+        self.sender.in_flight() as usize
+    }
+
+    /// Calls `put` with the completions that have come, `most` at most.
+    pub(crate) fn completions(&mut self, most: usize, put: impl FnMut(Completion)) -> Result<()> {
+        self.sender.reclaim();
+        let Some(list) = &self.completions else {
+            let text = "the sender was made without ONRAMP_COMPLETIONS";
+            return Err(Error::invalid(text));
+        };
+        let mut list = lock(list);
+        let count = list.len().min(most);
+        list.drain(..count).for_each(put);
+        Ok(())
+    }
+}
+
+impl Message<'_> {
+    /// Returns the size of the datagrams into which the payload is cut; 0 if it is one datagram.
+    fn gso_size(&self) -> u16 {
+        if self.payload.len() > usize::from(self.segment) { self.segment } else { 0 }
+    }
+}
+
+/// Returns the flow by which packets of the flow `value` are made, and their destination.
+fn pattern<'a>(
+    around: &Around,
+    patterns: &'a [[Flow; 2]],
+    value: &FlowValue,
+) -> Result<(&'a Flow, Option<SocketAddr>)> {
+    if value.link != around.id {
+        let text = "the flow belongs to another link; onramp_flow_init makes one of this link";
+        return Err(Error::invalid(text));
+    }
+    if value.ecn > 3 {
+        let text = format!("the flow's ecn is {}; expected 0 to 3", value.ecn);
+        return Err(Error::invalid(text));
+    }
+    let dest = control::address(&value.address)?;
+    let pair = usize::try_from(value.port).ok().and_then(|port| patterns.get(port));
+    let Some([v4, v6]) = pair else {
+        let text = format!(
+            "the flow's port is {}, and the link has {}; onramp_flow_init sets it",
+            value.port,
+            patterns.len()
+        );
+        return Err(Error::invalid(text));
+    };
+    Ok((if dest.is_some_and(|dest| dest.is_ipv6()) { v6 } else { v4 }, dest))
+}
+
+/// Locks the list of completions. A panic leaves it whole.
+fn lock(list: &Completions) -> std::sync::MutexGuard<'_, VecDeque<Completion>> {
+    list.lock().unwrap_or_else(PoisonError::into_inner)
+}

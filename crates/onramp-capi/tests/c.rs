@@ -1,0 +1,211 @@
+//! Programs in C and C++ that use the library as it is installed: with the shared library, with the
+//! static one, under valgrind, and with the sanitizers of the compiler.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+use std::{env, fs};
+
+use tempfile::TempDir;
+
+const C: &[&str] = &["-std=c11", "-Wall", "-Wextra", "-Werror", "-pedantic", "-g"];
+const CPP: &[&str] = &["-std=c++17", "-Wall", "-Wextra", "-Werror", "-pedantic", "-g"];
+
+/// What valgrind reports: any error, and any memory to which no pointer is left.
+const VALGRIND: &[&str] = &[
+    "--quiet",
+    "--error-exitcode=99",
+    "--leak-check=full",
+    "--errors-for-leak-kinds=definite,indirect",
+    "--show-leak-kinds=definite,indirect",
+];
+
+/// Returns the path of a file of this crate.
+fn here(file: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(file)
+}
+
+/// Whether these programs are there. If one is not, the test says so and is skipped; in CI, it
+/// fails.
+fn have(tools: &[&str]) -> bool {
+    for tool in tools {
+        let found = Command::new("sh").args(["-c", &format!("command -v {tool}")]).output();
+        if !found.is_ok_and(|found| found.status.success()) {
+            let why =
+                format!("no program `{tool}`: install its package, such as `apt install {tool}`");
+            assert!(env::var_os("CI").is_none(), "{why}");
+            eprintln!("SKIP: {why}");
+            return false;
+        }
+    }
+    true
+}
+
+/// Runs a command, which must succeed. Returns what it has printed.
+fn run(command: &mut Command) -> String {
+    let shown = format!("{command:?}");
+    let output = command.output().expect("the program starts");
+    let texts =
+        [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
+    assert!(output.status.success(), "{shown}: {}\n{}{}", output.status, texts[0], texts[1]);
+    let [out, _] = texts;
+    out
+}
+
+/// The library, installed in a folder of its own by the crate's makefile.
+struct Installed {
+    /// Deletes the folder at the end.
+    _folder: TempDir,
+    prefix: PathBuf,
+}
+
+/// Installs the libraries that cargo has built for the tests. They lie beside the tests' programs.
+fn installed() -> &'static Installed {
+    static INSTALLED: OnceLock<Installed> = OnceLock::new();
+    INSTALLED.get_or_init(|| {
+        let folder = tempfile::tempdir().expect("a folder for the test");
+        let prefix = folder.path().join("usr");
+        let program = env::current_exe().expect("the test's own path");
+        let mut make = Command::new("make");
+        make.arg("-C").arg(here("")).arg("install");
+        make.arg(format!("PREFIX={}", prefix.display()));
+        make.arg(format!("BUILT={}", program.parent().expect("a folder").display()));
+        make.arg(format!("CARGO={}", env!("CARGO"))).env_remove("MAKEFLAGS");
+        run(&mut make);
+        Installed { _folder: folder, prefix }
+    })
+}
+
+impl Installed {
+    fn lib(&self) -> PathBuf {
+        self.prefix.join("lib")
+    }
+
+    /// Returns the words by which the compiler finds and links the library.
+    fn flags(&self, is_static: bool) -> Vec<String> {
+        let mut flags = vec![format!("-I{}", self.prefix.join("include").display())];
+        if is_static {
+            flags.push(self.lib().join("libonramp.a").display().to_string());
+            flags.extend(["-lgcc_s", "-lpthread", "-lm", "-ldl"].map(str::to_owned));
+        } else {
+            flags.push(format!("-L{}", self.lib().display()));
+            flags.push("-lonramp".to_owned());
+        }
+        flags
+    }
+
+    /// Compiles a program, with the words of `more` besides. Returns its path.
+    fn compile(&self, source: &Path, is_static: bool, more: &[&str]) -> PathBuf {
+        let is_cpp = source.extension() == Some(OsStr::new("cpp"));
+        let (compiler, flags) = if is_cpp { ("c++", CPP) } else { ("cc", C) };
+        let name = source.file_stem().and_then(OsStr::to_str).expect("a name");
+        let kind = if is_static { "static" } else { "shared" };
+        let program = self.prefix.join(format!("{name}-{kind}{}", more.concat().len()));
+        let mut command = Command::new(compiler);
+        command.args(flags).args(more).arg(source).arg("-o").arg(&program);
+        run(command.args(self.flags(is_static)).arg("-pthread"));
+        program
+    }
+
+    /// Returns the command that runs a program with the shared library.
+    fn command(&self, program: &Path) -> Command {
+        let mut command = Command::new(program);
+        command.env("LD_LIBRARY_PATH", self.lib());
+        command
+    }
+}
+
+/// Returns the programs that are tested.
+fn programs() -> [PathBuf; 3] {
+    ["tree.c", "link.c", "plus.cpp"].map(|name| here("tests/c").join(name))
+}
+
+#[test]
+fn programs_run_with_the_shared_and_the_static_library() {
+    if !have(&["cc", "c++", "make"]) {
+        return;
+    }
+    let freed = here("tests/c/freed.c");
+    for source in programs().iter().chain([&freed]) {
+        for is_static in [false, true] {
+            let program = installed().compile(source, is_static, &[]);
+            run(&mut installed().command(&program));
+        }
+    }
+}
+
+#[test]
+fn valgrind_finds_no_error_and_no_leak() {
+    if !have(&["cc", "c++", "make", "valgrind"]) {
+        return;
+    }
+    for source in programs() {
+        let program = installed().compile(&source, false, &["-O1"]);
+        let mut command = installed().command(Path::new("valgrind"));
+        run(command.args(VALGRIND).arg(program));
+    }
+}
+
+#[test]
+fn the_sanitizers_find_nothing() {
+    if !have(&["cc", "c++", "make"]) {
+        return;
+    }
+    let sanitize = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"];
+    for source in programs() {
+        let program = installed().compile(&source, true, &sanitize);
+        run(Command::new(program).env("ASAN_OPTIONS", "detect_leaks=1"));
+    }
+}
+
+/// The programs of the page for users compile, run, and print what the page says. `pkg-config` says
+/// how to link them.
+#[test]
+fn the_programs_of_the_page_run() {
+    let page = here("../../docs/c.md");
+    if !have(&["cc", "make", "pkg-config"]) || !page.exists() {
+        return;
+    }
+    let page = fs::read_to_string(page).expect("the page is text");
+    let blocks: Vec<_> =
+        page.split("```c\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
+    assert!(!blocks.is_empty(), "the page has a program");
+    let config = installed().lib().join("pkgconfig");
+    let mut ask = Command::new("pkg-config");
+    let flags = run(ask.args(["--cflags", "--libs", "onramp"]).env("PKG_CONFIG_PATH", config));
+    for (number, block) in blocks.iter().enumerate() {
+        let source = installed().prefix.join(format!("page{number}.c"));
+        fs::write(&source, block).expect("a file in the test's folder");
+        let program = source.with_extension("");
+        let mut command = Command::new("cc");
+        command.args(C).arg(&source).arg("-o").arg(&program).args(flags.split_whitespace());
+        run(&mut command);
+        let out = run(&mut installed().command(&program));
+        assert!(page.contains(&format!("```text\n{out}```")), "program {number} prints:\n{out}");
+    }
+}
+
+/// The shared library has the name that its interface says, and exports nothing but the interface.
+#[test]
+fn the_shared_library_exports_the_interface_alone() {
+    if !have(&["make", "nm"]) {
+        return;
+    }
+    let lib = installed().lib();
+    let mut nm = Command::new("nm");
+    let listed = run(nm.args(["-D", "--defined-only"]).arg(lib.join("libonramp.so")));
+    let mut exported: Vec<_> =
+        listed.lines().filter_map(|line| line.split_whitespace().nth(2)).collect();
+    let header = fs::read_to_string(here("include/onramp.h")).expect("the header is text");
+    let mut declared: Vec<_> = header
+        .split(['\n', ' ', '*'])
+        .filter_map(|word| word.split_once('(').map(|(name, _)| name))
+        .filter(|name| name.starts_with("onramp_") && !name.contains(')'))
+        .collect();
+    exported.sort_unstable();
+    declared.sort_unstable();
+    declared.dedup();
+    assert_eq!(exported, declared);
+    assert!(lib.join("libonramp.so.1").exists(), "the name that programs load");
+}

@@ -1,0 +1,33 @@
+//! `include/onramp.h` is what cbindgen makes of the Rust code. `ONRAMP_WRITE_DOCS=1` renews it.
+
+use std::path::Path;
+use std::{env, fs};
+
+use cbindgen::{Builder, Config};
+
+/// The files with what the header declares, in its order.
+const SOURCES: &[&str] = &["abi", "ffi", "ffi/tree", "ffi/frame", "ffi/link", "ffi/sender"];
+
+#[test]
+fn the_header_is_that_of_the_code() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let config = Config::from_file(folder.join("cbindgen.toml")).expect("cbindgen.toml is right");
+    let mut builder = Builder::new().with_config(config);
+    for source in SOURCES {
+        builder = builder.with_src(folder.join(format!("src/{source}.rs")));
+    }
+    let mut bytes = Vec::new();
+    builder.generate().expect("the code has a header").write(&mut bytes);
+    let made = String::from_utf8(bytes).expect("a header is text");
+    let file = folder.join("include/onramp.h");
+    if env::var_os("ONRAMP_WRITE_DOCS").is_some() {
+        fs::write(&file, &made).expect("the header can be written");
+    }
+    let there = fs::read_to_string(&file).unwrap_or_default();
+    let line = there.lines().zip(made.lines()).position(|(there, made)| there != made);
+    assert!(
+        there == made,
+        "include/onramp.h is out of date from line {:?} on: run this test with ONRAMP_WRITE_DOCS=1",
+        line.map(|line| line + 1)
+    );
+}
