@@ -229,8 +229,8 @@ typedef struct onramp_pkt {
     uint64_t enqueued_ns;
     /*
      In: the packet's headers, for filters (u32, flower, bpf) and for qdiscs that read headers
-     (cake); NULL: not given. `onramp_tree_enqueue` copies the first `ONRAMP_HEAD_MAX` bytes. Out:
-     NULL.
+     (cake); NULL: not given. `onramp_tree_enqueue` copies the first `ONRAMP_HEAD_MAX` bytes.
+     Out: NULL.
      */
     const void *head;
     /*
@@ -634,12 +634,12 @@ int onramp_tree_reset(struct onramp_tree *tree, uint64_t now);
 int onramp_tree_backlog(struct onramp_tree *tree, uint64_t *packets, uint64_t *bytes);
 
 /*
- Passes `n` packets through an empty tree in virtual time at once, in front of a device that takes
- each packet as soon as the tree lets it go. Packet `i` arrives at `in_ns[i]` (never before the
- packet before it), has `len[i]` bytes and belongs to flow `flow[i]` (NULL: all to one). Writes
- when it left to `out_ns[i]`, `UINT64_MAX` if it was dropped, and its drop reason to `why[i]`
- (NULL: not wanted). Packets that have not left an hour of virtual time after the last one that
- did are dropped.
+ Passes `n` packets through an empty tree in virtual time at once, in front of a device that
+ takes each packet as soon as the tree lets it go. Packet `i` arrives at `in_ns[i]` (never before
+ the packet before it), has `len[i]` bytes and belongs to flow `flow[i]` (NULL: all to one).
+ Writes when it left to `out_ns[i]`, `UINT64_MAX` if it was dropped, and its drop reason to
+ `why[i]` (NULL: not wanted). Packets that have not left an hour of virtual time after the last
+ one that did are dropped.
 
  Returns 0. -EBUSY: the tree holds packets, or dropped packets that were not taken.
 
@@ -659,9 +659,10 @@ int onramp_tree_replay(struct onramp_tree *tree,
 /*
  Fills `pkt` from the headers of a frame that begins at `layer` (`ONRAMP_LAYER_IP` or
  `ONRAMP_LAYER_ETHERNET`): `flow`, a hash of addresses, protocol, ports and VLAN; `len`, that of
- the frame; `ecn`; `priority`, from the type of service, as Linux derives it; `head`, which points
- to the frame, so keep the frame until the packet was enqueued; and `layer`. All other fields are
- 0. With a random `seed`, it is hard to choose addresses that share a flow with others.
+ the frame; `ecn`; `priority`, from the type of service, as Linux derives it; `head`, which
+ points to the frame, so keep the frame until the packet was enqueued; and `layer`. All other
+ fields are 0. With a random `seed`, it is hard to choose addresses that share a flow with
+ others.
 
  Returns 0.
 
@@ -677,7 +678,8 @@ int onramp_pkt_of_frame(struct onramp_pkt *pkt,
 
 /*
  Writes "congestion experienced" (CE) into the IP header of a frame, and corrects the checksum of
- an IPv4 header. Call it for a frame whose packet left the tree with `ecn` 3 and came with 1 or 2.
+ an IPv4 header. Call it for a frame whose packet left the tree with `ecn` 3 and came with 1 or
+ 2.
 
  Returns 1, or 0 if the frame is not IP or not ECN-capable, and was not changed.
 
@@ -722,7 +724,9 @@ int onramp_link_devices(struct onramp_link **link,
 
 /*
  Frees a link. Its senders stay usable. When the last of them is freed too, the link closes at
- once, and drops the packets that it still holds: `onramp_link_close` gives them time. NULL is
+ once, and drops the packets that it still holds: `onramp_link_close` gives them time. The `free`
+ of its devices is called then, or soon after, by a thread of the library that still uses them;
+ if the link was closed before, no thread does, unless it is blocked in a device. NULL is
  allowed. A child after `fork` may free its copy of a link.
 
  Returns 0. -EDEADLK: the call came from a callback of a device.
@@ -759,22 +763,23 @@ int onramp_link_close(struct onramp_link *link, uint64_t timeout_ns, uint64_t *p
 int onramp_link_flush(struct onramp_link *link, uint64_t timeout_ns);
 
 /*
- Carries out a command of tc on a running link, while other threads send, and writes what tc would
- print to `text`: see `onramp_tree_tc`. The lines need not name a device.
+ Carries out a command of tc on a running link, while other threads send, and writes what tc
+ would print to `text`: see `onramp_tree_tc`. The lines need not name a device.
 
  Returns the length of the whole text. -EINVAL: the line is wrong, and nothing has changed.
  -EINPROGRESS: a device blocks its port, which makes the change later.
 
  # Safety
 
- `link` comes from this library; `line` ends with a zero byte; `n` bytes at `text` may be written.
+ `link` comes from this library; `line` ends with a zero byte; `n` bytes at `text` may be
+ written.
  */
 int onramp_link_tc(struct onramp_link *link, const char *line, char *text, size_t n);
 
 /*
  Writes the counters of a link to `text` as one JSON object, `n` bytes at most with the zero byte
- at its end: `submitted`, `sent`, `held`, `drops` by reason, and more, for the link and for each of
- its `ports` (docs/json.md). `text` may be NULL if `n` is 0.
+ at its end: `submitted`, `sent`, `held`, `drops` by reason, and more, for the link and for each
+ of its `ports` (docs/json.md). `text` may be NULL if `n` is 0.
 
  Returns the length of the whole text, as `snprintf` does.
 
@@ -832,13 +837,13 @@ int onramp_flow_init(struct onramp_flow *flow,
  sends packets of the port, as far as the qdisc lets them go.
 
  Returns how many messages were accepted. If none was: -EAGAIN, no room (`onramp_sender_wait`);
- -EMSGSIZE, too large; -EPIPE, the link is closed; -EOWNERDEAD, the flow's port is dead; -ENOBUFS,
- completions wait; -EINVAL.
+ -EMSGSIZE, too large; -EPIPE, the link is closed; -EOWNERDEAD, the flow's port is dead;
+ -ENOBUFS, completions wait; -EINVAL.
 
  # Safety
 
- `sender` comes from `onramp_sender_new`; `flow`, and `n` messages at `msgs` with their parts, may
- be read.
+ `sender` comes from `onramp_sender_new`; `flow`, and `n` messages at `msgs` with their parts,
+ may be read.
  */
 int onramp_send(struct onramp_sender *sender,
                 const struct onramp_flow *flow,

@@ -51,8 +51,8 @@ pub struct Pkt {
     /// Out: when the packet was enqueued, ns.
     pub enqueued_ns: u64,
     /// In: the packet's headers, for filters (u32, flower, bpf) and for qdiscs that read headers
-    /// (cake); NULL: not given. `onramp_tree_enqueue` copies the first `ONRAMP_HEAD_MAX` bytes. Out:
-    /// NULL.
+    /// (cake); NULL: not given. `onramp_tree_enqueue` copies the first `ONRAMP_HEAD_MAX` bytes.
+    /// Out: NULL.
     pub head: *const c_void,
     /// Length on the wire, link header included, bytes.
     pub len: u32,
@@ -101,49 +101,6 @@ pub struct Options {
     pub reserved: u32,
     /// Seed of the random numbers of qdiscs, for tests that have to repeat exactly; 0: random.
     pub seed: u64,
-}
-
-/// A device of the caller's: a transmit queue, such as one of a TAP, of AF_XDP or of virtio.
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct Device {
-    /// `sizeof(onramp_device)`: later versions add fields at the end.
-    pub size: u32,
-    /// Largest packet, link header included, bytes. Not 0: qdiscs derive their quantum from it.
-    pub mtu: u32,
-    /// `ONRAMP_NEVER_BLOCKS`.
-    pub flags: u32,
-    /// Set to 0.
-    pub reserved: u32,
-    /// Name for listings; NULL: "device". Copied.
-    pub name: *const c_char,
-    /// Passed to the callbacks.
-    pub user: *mut c_void,
-    /// Sends packets `0..n` (at most 64), whose bytes are `payloads[i]`, and returns how many it is
-    /// done with, from the first on. A packet that failed counts as done, with its `drop_reason`
-    /// set. If it takes fewer than `n`, the link offers the others again at `*retry_at` (ns of
-    /// CLOCK_MONOTONIC; 1 ms later if it is left alone). `now` is the time at which the calling
-    /// thread last read that clock. The arrays and the bytes are the library's, and end with the
-    /// call.
-    ///
-    /// One thread at a time calls it, but any: a thread that sends, or one of the library's. It
-    /// must return: no longjmp, no exception. It should not block. Inside, the calls of the library
-    /// that wait for a link give -EDEADLK, and those that use the sender whose call is going on
-    /// give -EBUSY. If it returns more than `n`, all `n` packets are dropped
-    /// (`ONRAMP_DROP_DEVICE_ERROR`); an unknown `drop_reason` means the same.
-    pub transmit: Option<
-        unsafe extern "C" fn(
-            user: *mut c_void,
-            pkts: *mut Pkt,
-            payloads: *const libc::iovec,
-            n: usize,
-            now: u64,
-            retry_at: *mut u64,
-        ) -> usize,
-    >,
-    /// Called once, after the last call of `transmit`; may be NULL. If no link could be made of the
-    /// device, it is not called. Same rules.
-    pub free: Option<unsafe extern "C" fn(user: *mut c_void)>,
 }
 
 /// Where packets go, and how qdiscs schedule them. A value: copy it freely, there is nothing to

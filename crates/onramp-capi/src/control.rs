@@ -61,7 +61,8 @@ pub(crate) fn controls(mut bytes: &[u8]) -> Result<Controls> {
         let (level, kind) = (int(size_of::<usize>()), int(size_of::<usize>() + 4));
         let Some(data) = bytes.get(HEADER..len) else {
             let text = format!(
-                "a control message has the length {len}; expected {HEADER} to {}, as CMSG_LEN gives",
+                "a control message has the length {len}; expected {HEADER} to {}, as CMSG_LEN \
+                 gives",
                 bytes.len()
             );
             return Err(Error::invalid(text));

@@ -5,7 +5,7 @@
 //! `onramp_error` has the text. No function may be called with a pointer to memory that the caller
 //! does not own, or does not own any more: each `# Safety` section says what is meant.
 
-mod device;
+pub mod device;
 pub mod frame;
 pub mod link;
 mod memory;

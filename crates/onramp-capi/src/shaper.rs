@@ -94,7 +94,11 @@ impl Shaper {
             drop_reason: None,
         };
         packet.set_layer(layer(pkt.layer).unwrap_or_default());
-        packet.set_payload(&head[..head.len().min(ONRAMP_HEAD_MAX as usize)]);
+        if head.is_empty() {
+            packet.truncate_payload(0);
+        } else {
+            packet.set_payload(&head[..head.len().min(ONRAMP_HEAD_MAX as usize)]);
+        }
         packet
     }
 

@@ -164,7 +164,11 @@ fn the_sanitizers_find_nothing() {
 #[test]
 fn the_programs_of_the_page_run() {
     let page = here("../../docs/c.md");
-    if !have(&["cc", "make", "pkg-config"]) || !page.exists() {
+    if !page.exists() {
+        eprintln!("SKIP: reference: this is the packed crate, without docs/c.md");
+        return;
+    }
+    if !have(&["cc", "make", "pkg-config"]) {
         return;
     }
     let page = fs::read_to_string(page).expect("the page is text");

@@ -6,7 +6,8 @@ use std::{env, fs};
 use cbindgen::{Builder, Config};
 
 /// The files with what the header declares, in its order.
-const SOURCES: &[&str] = &["abi", "ffi", "ffi/tree", "ffi/frame", "ffi/link", "ffi/sender"];
+const SOURCES: &[&str] =
+    &["abi", "ffi/device", "ffi", "ffi/tree", "ffi/frame", "ffi/link", "ffi/sender"];
 
 #[test]
 fn the_header_is_that_of_the_code() {

@@ -1,7 +1,7 @@
 //! Devices whose transmit queue is a callback of C.
 
 use std::cell::Cell;
-use std::ffi::c_void;
+use std::ffi::{c_char, c_void};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Acquire, Release};
@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering::{Acquire, Release};
 use onramp::{DeviceInfo, DropReason, Instant, Packet, PacketList, Transmitted};
 
 use super::memory::optional_text;
-use crate::abi::{Device, ONRAMP_NEVER_BLOCKS, Pkt};
+use crate::abi::{ONRAMP_NEVER_BLOCKS, Pkt};
 use crate::error::{Error, Result};
 use crate::shaper::{self, shown};
 
@@ -37,6 +37,49 @@ fn inside<R>(f: impl FnOnce() -> R) -> R {
     let result = f();
     DEPTH.set(DEPTH.get() - 1);
     result
+}
+
+/// A device of the caller's: a transmit queue, such as one of a TAP, of AF_XDP or of virtio.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Device {
+    /// `sizeof(onramp_device)`: later versions add fields at the end.
+    pub size: u32,
+    /// Largest packet, link header included, bytes. Not 0: qdiscs derive their quantum from it.
+    pub mtu: u32,
+    /// `ONRAMP_NEVER_BLOCKS`.
+    pub flags: u32,
+    /// Set to 0.
+    pub reserved: u32,
+    /// Name for listings; NULL: "device". Copied.
+    pub name: *const c_char,
+    /// Passed to the callbacks.
+    pub user: *mut c_void,
+    /// Sends packets `0..n` (at most 64), whose bytes are `payloads[i]`, and returns how many it is
+    /// done with, from the first on. A packet that failed counts as done, with its `drop_reason`
+    /// set. If it takes fewer than `n`, the link offers the others again at `*retry_at` (ns of
+    /// CLOCK_MONOTONIC; 1 ms later if it is left alone). `now` is the time at which the calling
+    /// thread last read that clock. The arrays and the bytes are the library's, and end with the
+    /// call.
+    ///
+    /// One thread at a time calls it, but any: a thread that sends, or one of the library's. It
+    /// must return: no longjmp, no exception. It should not block. Inside, the calls of the library
+    /// that wait for a link give -EDEADLK, and those that use the sender whose call is going on
+    /// give -EBUSY. If it returns more than `n`, all `n` packets are dropped
+    /// (`ONRAMP_DROP_DEVICE_ERROR`); an unknown `drop_reason` means the same.
+    pub transmit: Option<
+        unsafe extern "C" fn(
+            user: *mut c_void,
+            pkts: *mut Pkt,
+            payloads: *const libc::iovec,
+            n: usize,
+            now: u64,
+            retry_at: *mut u64,
+        ) -> usize,
+    >,
+    /// Called once, after the last call of `transmit`; may be NULL. If no link could be made of the
+    /// device, it is not called. Same rules.
+    pub free: Option<unsafe extern "C" fn(user: *mut c_void)>,
 }
 
 /// The type of `onramp_device.transmit`.

@@ -35,9 +35,10 @@ fn with_headers<R>(layer: c_int, frame: &[u8], f: impl FnOnce(&mut Packet) -> R)
 
 /// Fills `pkt` from the headers of a frame that begins at `layer` (`ONRAMP_LAYER_IP` or
 /// `ONRAMP_LAYER_ETHERNET`): `flow`, a hash of addresses, protocol, ports and VLAN; `len`, that of
-/// the frame; `ecn`; `priority`, from the type of service, as Linux derives it; `head`, which points
-/// to the frame, so keep the frame until the packet was enqueued; and `layer`. All other fields are
-/// 0. With a random `seed`, it is hard to choose addresses that share a flow with others.
+/// the frame; `ecn`; `priority`, from the type of service, as Linux derives it; `head`, which
+/// points to the frame, so keep the frame until the packet was enqueued; and `layer`. All other
+/// fields are 0. With a random `seed`, it is hard to choose addresses that share a flow with
+/// others.
 ///
 /// Returns 0.
 ///
@@ -89,7 +90,8 @@ pub unsafe extern "C" fn onramp_pkt_of_frame(
 }
 
 /// Writes "congestion experienced" (CE) into the IP header of a frame, and corrects the checksum of
-/// an IPv4 header. Call it for a frame whose packet left the tree with `ecn` 3 and came with 1 or 2.
+/// an IPv4 header. Call it for a frame whose packet left the tree with `ecn` 3 and came with 1 or
+/// 2.
 ///
 /// Returns 1, or 0 if the frame is not IP or not ECN-capable, and was not changed.
 ///

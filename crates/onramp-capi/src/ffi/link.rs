@@ -14,10 +14,10 @@ use onramp::dev::UdpOptions;
 use onramp::{Credits, Link as Core, LinkBuilder};
 use socket2::{SockRef, Type};
 
-use super::device::{self, Called, refuse_inside};
+use super::device::{self, Called, Device, refuse_inside};
 use super::memory::{array, optional_text, print, put, text, value, wanted};
 use super::object::{self, Named, Object};
-use crate::abi::{Device, ONRAMP_ABI, ONRAMP_NO_GSO, ONRAMP_TXTIME, Options};
+use crate::abi::{ONRAMP_ABI, ONRAMP_NO_GSO, ONRAMP_TXTIME, Options};
 use crate::error::{Error, Result, entry};
 use crate::sending::Around;
 use crate::{shaper, stats};
@@ -213,7 +213,9 @@ pub unsafe extern "C" fn onramp_link_devices(
 }
 
 /// Frees a link. Its senders stay usable. When the last of them is freed too, the link closes at
-/// once, and drops the packets that it still holds: `onramp_link_close` gives them time. NULL is
+/// once, and drops the packets that it still holds: `onramp_link_close` gives them time. The `free`
+/// of its devices is called then, or soon after, by a thread of the library that still uses them;
+/// if the link was closed before, no thread does, unless it is blocked in a device. NULL is
 /// allowed. A child after `fork` may free its copy of a link.
 ///
 /// Returns 0. -EDEADLK: the call came from a callback of a device.
@@ -285,15 +287,16 @@ pub unsafe extern "C" fn onramp_link_flush(link: *mut Link, timeout_ns: u64) -> 
     })
 }
 
-/// Carries out a command of tc on a running link, while other threads send, and writes what tc would
-/// print to `text`: see `onramp_tree_tc`. The lines need not name a device.
+/// Carries out a command of tc on a running link, while other threads send, and writes what tc
+/// would print to `text`: see `onramp_tree_tc`. The lines need not name a device.
 ///
 /// Returns the length of the whole text. -EINVAL: the line is wrong, and nothing has changed.
 /// -EINPROGRESS: a device blocks its port, which makes the change later.
 ///
 /// # Safety
 ///
-/// `link` comes from this library; `line` ends with a zero byte; `n` bytes at `text` may be written.
+/// `link` comes from this library; `line` ends with a zero byte; `n` bytes at `text` may be
+/// written.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onramp_link_tc(
     link: *mut Link,
@@ -314,8 +317,8 @@ pub unsafe extern "C" fn onramp_link_tc(
 }
 
 /// Writes the counters of a link to `text` as one JSON object, `n` bytes at most with the zero byte
-/// at its end: `submitted`, `sent`, `held`, `drops` by reason, and more, for the link and for each of
-/// its `ports` (docs/json.md). `text` may be NULL if `n` is 0.
+/// at its end: `submitted`, `sent`, `held`, `drops` by reason, and more, for the link and for each
+/// of its `ports` (docs/json.md). `text` may be NULL if `n` is 0.
 ///
 /// Returns the length of the whole text, as `snprintf` does.
 ///

@@ -187,8 +187,10 @@ mod tests {
         // SAFETY: as above.
         let inner = unsafe { with(one, |_| Ok(read(one))) }.expect("nobody uses it");
         assert_eq!(inner.expect_err("the outer call uses it").errno, libc::EBUSY);
-        // SAFETY: as above; `free` refuses, because the call of `with` uses the object.
-        let freed = unsafe { with(one, |_| Ok(free(one))) }.expect("nobody uses it");
+        // SAFETY: as above; `free` refuses while a call of `with` uses the object.
+        let end = |one| unsafe { free(one) };
+        // SAFETY: as above.
+        let freed = unsafe { with(one, |_| Ok(end(one))) }.expect("nobody uses it");
         assert_eq!(freed.expect_err("the outer call uses it").errno, libc::EBUSY);
         assert_eq!(read(one).expect("nobody uses it"), 7);
         // SAFETY: the object is not used again.

@@ -131,11 +131,7 @@ unsafe fn address_bytes<'a>(to: *const c_void, len: libc::socklen_t) -> Result<&
 /// # Safety
 ///
 /// The `n` parts, and the bytes of each, may be read, and nobody changes them meanwhile.
-unsafe fn payload<'a>(
-    iov: *const libc::iovec,
-    n: usize,
-    scratch: &'a mut Vec<u8>,
-) -> Result<&'a [u8]> {
+unsafe fn payload(iov: *const libc::iovec, n: usize, scratch: &mut Vec<u8>) -> Result<&[u8]> {
     // SAFETY: as the caller promises.
     let parts = unsafe { array(iov, n, "iov") }?;
     // SAFETY: as the caller promises.
@@ -161,13 +157,13 @@ unsafe fn payload<'a>(
 /// sends packets of the port, as far as the qdisc lets them go.
 ///
 /// Returns how many messages were accepted. If none was: -EAGAIN, no room (`onramp_sender_wait`);
-/// -EMSGSIZE, too large; -EPIPE, the link is closed; -EOWNERDEAD, the flow's port is dead; -ENOBUFS,
-/// completions wait; -EINVAL.
+/// -EMSGSIZE, too large; -EPIPE, the link is closed; -EOWNERDEAD, the flow's port is dead;
+/// -ENOBUFS, completions wait; -EINVAL.
 ///
 /// # Safety
 ///
-/// `sender` comes from `onramp_sender_new`; `flow`, and `n` messages at `msgs` with their parts, may
-/// be read.
+/// `sender` comes from `onramp_sender_new`; `flow`, and `n` messages at `msgs` with their parts,
+/// may be read.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onramp_send(
     sender: *mut Sender,

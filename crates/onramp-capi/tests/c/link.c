@@ -115,7 +115,8 @@ static void like_sendmmsg(void)
 {
     struct sockaddr_in here, there[2];
     struct sockaddr_in6 far = {0};
-    int out = udp_socket(&here), in[2] = {udp_socket(&there[0]), udp_socket(&there[1])}, tos, on = 1;
+    int out = udp_socket(&here), in[2] = {udp_socket(&there[0]), udp_socket(&there[1])};
+    int tos, on = 1;
     onramp_link *link = NULL;
     onramp_sender *sender = NULL;
     onramp_options options = {0};

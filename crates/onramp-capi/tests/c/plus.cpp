@@ -56,7 +56,8 @@ void two_threads()
 // Each thread has its own text of errors.
 void texts()
 {
-    FAILS(EINVAL, "pkts is NULL", onramp_tree_enqueue(tree_of("qdisc add root fq").get(), 0, nullptr, 1));
+    Tree tree = tree_of("qdisc add root fq");
+    FAILS(EINVAL, "pkts is NULL", onramp_tree_enqueue(tree.get(), 0, nullptr, 1));
     std::thread([] { CHECK(std::string(onramp_error()).empty()); }).join();
     CHECK(std::string(onramp_error()) == "pkts is NULL");
 }

@@ -138,7 +138,8 @@ static void misuse(void)
     onramp_tree *tree = NULL, *good = tree_of("qdisc add root pfifo");
     onramp_pkt pkts[2] = {packet(1, 100), packet(2, 100)};
     uint64_t when[2] = {2, 1};
-    FAILS(EINVAL, "line 2: ", onramp_tree_new(&tree, "qdisc add root handle 1: htb\nqdisc x", 0, 0));
+    FAILS(EINVAL, "line 2: ",
+          onramp_tree_new(&tree, "qdisc add root handle 1: htb\nqdisc x", 0, 0));
     FAILS(EINVAL, "rat", onramp_tree_new(&tree, "qdisc add root tbf rat 1mbit", 0, 0));
     FAILS(EINVAL, "root", onramp_tree_new(&tree, "", 0, 0));
     FAILS(EINVAL, "tc is NULL", onramp_tree_new(&tree, NULL, 0, 0));
