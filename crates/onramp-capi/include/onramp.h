@@ -885,6 +885,32 @@ int onramp_sender_wait(struct onramp_sender *sender,
                        uint64_t timeout_ns);
 
 /*
+ Returns the descriptor of the sender for epoll, poll or an event library: an eventfd, which is
+ the library's and is closed when the sender is freed. It becomes readable after
+ `onramp_sender_arm`. Watch it edge-triggered (EPOLLET), or read its 8 bytes when it is readable.
+
+ # Safety
+
+ `sender` comes from `onramp_sender_new`.
+ */
+int onramp_sender_fd(struct onramp_sender *sender);
+
+/*
+ Asks for room for a message of `bytes` on `flow`, without waiting. Call it after -EAGAIN, and
+ last before the event loop waits: other calls with the sender may cancel the request. May send
+ packets of the link, to make room.
+
+ Returns 1 if there is room now, or never will be: try again. Returns 0 if not: the descriptor of
+ `onramp_sender_fd` becomes readable when there may be. Then try again, and ask again if there
+ still is none. -EDEADLK: the call came from a callback of a device.
+
+ # Safety
+
+ `sender` comes from `onramp_sender_new`, and `flow` may be read.
+ */
+int onramp_sender_arm(struct onramp_sender *sender, const struct onramp_flow *flow, size_t bytes);
+
+/*
  Waits until all packets that this sender submitted have left or were dropped, but for at most
  `timeout_ns`.
 

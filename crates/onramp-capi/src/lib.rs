@@ -14,10 +14,12 @@
 //! | `error` | errors as negative errno with a text for each thread; panics become errors |
 //! | `shaper` | a tree, and the packets that it uses again and again |
 //! | `sending` | a sender with what C adds: flows by value, completions in a list |
+//! | `bell` | a descriptor that becomes readable when a sender has room |
 //! | `control` | control messages of `sendmmsg`, and socket addresses |
 //! | `stats` | the counters of a link as JSON |
 
 pub mod abi;
+mod bell;
 mod control;
 mod error;
 pub mod ffi;

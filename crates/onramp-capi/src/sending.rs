@@ -6,11 +6,13 @@ use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 use std::net::{Ipv6Addr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::task::Context;
 use std::time::Duration;
 
 use onramp::{Completion, Flow, Link, Mapping, Sender};
 
 use crate::abi::FlowValue;
+use crate::bell::Bell;
 use crate::control::{self, ADDRESS_MAX};
 use crate::error::{Error, Result};
 
@@ -66,6 +68,8 @@ pub(crate) struct Sending {
     /// Whether packets of an earlier call wait in a cork, because they did not fit.
     corked: bool,
     completions: Option<Completions>,
+    /// Made when the caller first asks for its descriptor.
+    bell: Option<Bell>,
 }
 
 impl Sending {
@@ -81,7 +85,7 @@ impl Sending {
         if let Some(list) = completions.clone() {
             sender.on_complete(move |completion| lock(&list).push_back(completion));
         }
-        Self { sender, around, patterns, last: None, corked: false, completions }
+        Self { sender, around, patterns, last: None, corked: false, completions, bell: None }
     }
 
     /// Makes a flow to the address in `bytes`; without bytes, to the peer of the socket.
@@ -200,6 +204,33 @@ impl Sending {
         Ok(self.sender.wait_room_timeout(flow, bytes, most))
     }
 
+    /// Returns the bell of the sender.
+    fn bell(&mut self) -> Result<&Bell> {
+        if self.bell.is_none() {
+            let bell = Bell::new();
+            self.bell = Some(bell.map_err(|error| Error::system("make an eventfd", &error))?);
+        }
+        self.bell.as_ref().ok_or_else(|| Error::invalid("there is no bell"))
+    }
+
+    /// Returns the descriptor that becomes readable after [`arm`](Self::arm).
+    pub(crate) fn fd(&mut self) -> Result<usize> {
+        let fd = self.bell()?.fd();
+        usize::try_from(fd).map_err(|_| Error::new(libc::EBADF, format!("{fd} is no descriptor")))
+    }
+
+    /// Whether there is room for `bytes` of payload on the flow. If not, the descriptor becomes
+    /// readable when there may be.
+    pub(crate) fn arm(&mut self, value: &FlowValue, bytes: usize) -> Result<bool> {
+        self.end();
+        let bell = self.bell()?;
+        bell.reset();
+        let waker = bell.waker.clone();
+        let flow = pattern(&self.around, &self.patterns, value)?.0;
+        let mut cx = Context::from_waker(&waker);
+        Ok(self.sender.poll_ready(&mut cx, flow, bytes).is_ready())
+    }
+
     pub(crate) fn flush(&mut self, most: Duration) -> bool {
         let done = self.sender.flush(most);
         self.end();
@@ -241,8 +272,11 @@ fn pattern<'a>(
         let text = "the flow belongs to another link; onramp_flow_init makes one of this link";
         return Err(Error::invalid(text));
     }
-    if value.ecn > 3 {
-        let text = format!("the flow's ecn is {}; expected 0 to 3", value.ecn);
+    if value.ecn > 3 || value.reserved != [0; 7] {
+        let text = format!(
+            "the flow's ecn is {} and its reserved is {:?}; expected 0 to 3, and zeros",
+            value.ecn, value.reserved
+        );
         return Err(Error::invalid(text));
     }
     let dest = control::address(&value.address)?;

@@ -2,9 +2,12 @@
 //! static one, under valgrind, and with the sanitizers of the compiler.
 
 use std::ffi::OsStr;
+use std::io::{BufRead as _, BufReader};
+use std::net::UdpSocket;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
+use std::time::Duration;
 use std::{env, fs};
 
 use tempfile::TempDir;
@@ -187,6 +190,47 @@ fn the_programs_of_the_page_run() {
         run(&mut command);
         let out = run(&mut installed().command(&program));
         assert!(page.contains(&format!("```text\n{out}```")), "program {number} prints:\n{out}");
+    }
+}
+
+/// The server of the examples sends back what it gets, though its qdisc lets little through.
+#[test]
+fn the_server_of_the_examples_answers() {
+    if !have(&["cc", "make"]) {
+        return;
+    }
+    const COUNT: usize = 150;
+    let program = installed().compile(&here("examples/echo.c"), false, &[]);
+    let mut command = installed().command(&program);
+    command.args(["0", "qdisc add root tbf rate 8mbit burst 2000 limit 1000000"]);
+    let server = command.stdout(Stdio::piped()).spawn().expect("the server starts");
+    let mut server = Ended(server);
+    let mut line = String::new();
+    let out = server.0.stdout.take().expect("its output is a pipe");
+    BufReader::new(out).read_line(&mut line).expect("the server says its port");
+    let port = line.trim().strip_prefix("port ").expect(&line).parse::<u16>().expect(&line);
+    let client = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+    client.connect(("127.0.0.1", port)).expect("loopback");
+    client.set_read_timeout(Some(Duration::from_secs(60))).expect("a socket has a timeout");
+    // More than the credits of a sender, so that the server has to wait for room; and few enough
+    // that they fit into the buffer of a socket.
+    for number in 0..COUNT {
+        client.send(&[&number.to_ne_bytes()[..], &[7; 192]].concat()).expect("the server is there");
+    }
+    for number in 0..COUNT {
+        let mut answer = [0; 300];
+        let len = client.recv(&mut answer).expect("an answer comes");
+        assert_eq!((len, &answer[..8]), (200, &number.to_ne_bytes()[..]));
+    }
+}
+
+/// A program that is ended when the test ends, however it ends.
+struct Ended(Child);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }
 

@@ -219,12 +219,20 @@ static void room(void)
     FAILS(ETIMEDOUT, "in flight", onramp_sender_flush(sender, 1000));
     FAILS(ETIMEDOUT, "holds", onramp_link_flush(link, 1000));
     GIVES(6, onramp_sender_in_flight(sender));
+    struct pollfd ready = {onramp_sender_fd(sender), POLLIN, 0};
+    CHECK(ready.fd >= 0);
+    GIVES(ready.fd, onramp_sender_fd(sender));
+    GIVES(0, onramp_sender_arm(sender, &flow, 10));
+    GIVES(0, poll(&ready, 1, 0));
     FAILS(EINVAL, "ONRAMP_COMPLETIONS", onramp_sender_completions(sender, NULL, 0));
     CHECK(onramp_link_tc(link, "-s qdisc show", text, sizeof text) > 0 && strstr(text, " 6p"));
     FAILS(EINVAL, "bogus", onramp_link_tc(link, "qdisc change root plug bogus", NULL, 0));
     GIVES(0, onramp_link_tc(link, "qdisc change root plug release_indefinite", NULL, 0));
+    GIVES(1, poll(&ready, 1, 60000));
     GIVES(0, onramp_sender_wait(sender, &flow, 10, 60 * SECOND));
     GIVES(0, onramp_sender_flush(sender, 60 * SECOND));
+    GIVES(1, onramp_sender_arm(sender, &flow, 10));
+    GIVES(0, poll(&ready, 1, 0));
     for (int i = 0; i < 6; i++)
         GIVES(10, receive(in, text, sizeof text, NULL));
     /* A close drops what has not left. */
@@ -265,6 +273,7 @@ static size_t transmit(void *user, onramp_pkt *pkts, const struct iovec *payload
     }
     device->flush = onramp_link_flush(device->link, 0);
     device->close = onramp_link_close(device->link, 0, NULL);
+    CHECK(onramp_sender_arm(device->sender, &device->flow, 1) == -EDEADLK);
     if (pthread_equal(pthread_self(), device->main) && device->again == 0) {
         struct iovec part = {"x", 1};
         onramp_msg msg = message(&part, 1);
@@ -439,6 +448,11 @@ static void misuse(void)
     flow.port = 0;
     flow.ecn = 4;
     FAILS(EINVAL, "ecn is 4", onramp_send(sender, &flow, &msg, 1));
+    flow.ecn = 0;
+    flow.reserved[6] = 1;
+    FAILS(EINVAL, "reserved", onramp_send(sender, &flow, &msg, 1));
+    FAILS(EINVAL, "flow is NULL", onramp_sender_arm(sender, NULL, 1));
+    FAILS(EINVAL, "onramp_sender is NULL", onramp_sender_fd(NULL));
     FAILS(EINVAL, "1 bytes", onramp_flow_init(&flow, sender, (struct sockaddr *)&here, 1));
     GIVES(0, onramp_sender_free(sender));
     GIVES(0, onramp_sender_free(NULL));
