@@ -1,5 +1,5 @@
-//! The system calls of this library, behind safe functions. The crate's `unsafe` code is here and in
-//! [`entry`](crate::entry).
+//! The system calls of this library, behind safe functions. The crate's `unsafe` code is here and
+//! in [`entry`](crate::entry).
 //!
 //! The library sends by raw system calls: a call of `sendmsg` would end in the library again.
 #![allow(unsafe_code)]
