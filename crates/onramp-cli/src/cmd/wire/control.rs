@@ -136,25 +136,30 @@ impl Socket {
     /// Opens the socket of the process `pid` in this folder. The file of a wire that was killed is
     /// replaced. A wire that answers keeps its file: it runs in another container, in which it has
     /// the same number, and which has the folder in common with this one.
+    ///
+    /// The socket gets its name when it listens already: another command removes a socket of this
+    /// name that refuses connections.
     fn bind(folder: &Path, pid: u32) -> io::Result<Self> {
+        let make = |path: &Path| UnixListener::bind(path);
+        let made = tempfile::Builder::new().prefix(".").make_in(folder, make)?;
+        made.as_file().set_nonblocking(true)?;
         for number in 1..=NAMES {
             let name = match number {
                 1 => format!("{pid}.sock"),
                 _ => format!("{pid}-{number}.sock"),
             };
             let path = folder.join(name);
-            let bound = match UnixListener::bind(&path) {
-                Err(error) if error.kind() == ErrorKind::AddrInUse => {
+            match fs::hard_link(made.path(), &path) {
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => {
                     if !is_left_behind(&path) {
                         continue;
                     }
                     fs::remove_file(&path)?;
-                    UnixListener::bind(&path)
+                    fs::hard_link(made.path(), &path)?;
                 }
-                bound => bound,
-            };
-            let listener = bound?;
-            listener.set_nonblocking(true)?;
+                linked => linked?,
+            }
+            let (listener, _) = made.into_parts();
             return Ok(Self { listener, path });
         }
         Err(io::Error::new(ErrorKind::AddrInUse, format!("{NAMES} wires have the number {pid}")))
@@ -371,6 +376,7 @@ pub(super) fn find(named: Option<&str>) -> Result<(PathBuf, Option<String>)> {
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::{PermissionsExt as _, symlink};
+    use std::sync::atomic::{AtomicBool, Ordering};
 
     use super::*;
 
@@ -408,6 +414,27 @@ mod tests {
         fs::write(folder.join("8.sock"), "").expect("it is ours");
         let _eighth = Socket::bind(&folder, 8).expect("a socket");
         assert_eq!(pids(), ["7", "7-2", "8"]);
+    }
+
+    /// A command that looks for wires while one begins does not take its socket for one that was
+    /// left behind.
+    #[test]
+    fn a_socket_that_begins_is_not_removed() {
+        let (_outer, folder) = folder();
+        let done = AtomicBool::new(false);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                // Relaxed: nothing depends on what happens before.
+                while !done.load(Ordering::Relaxed) {
+                    running_in(std::slice::from_ref(&folder));
+                }
+            });
+            let sockets: Vec<_> = (1..=500).map(|pid| Socket::bind(&folder, pid)).collect();
+            done.store(true, Ordering::Relaxed); // Relaxed: as above.
+            for socket in sockets {
+                assert!(socket.expect("a socket").path.exists());
+            }
+        });
     }
 
     /// Nothing is read, asked or removed in a folder that others can write.
