@@ -7,7 +7,8 @@ use std::path::Path;
 use onramp_core::{Device as _, Instant};
 use onramp_dev::Receive as _;
 use onramp_dev::capture::{
-    CaptureFile, CaptureFormat, CaptureOptions, CaptureReceiver, PlayOptions,
+    Advice, Blocks, CaptureFile, CaptureFormat, CaptureOptions, CaptureReceiver, Interfaces,
+    PlayOptions,
 };
 use onramp_queue::{DropReason, Layer, Packet, PacketList};
 
@@ -83,5 +84,33 @@ fn played(path: &Path, len: usize) -> Option<Vec<Packet>> {
     // Each packet has a head in the file, and an Ethernet header may take the place of another.
     assert!(packets.len() * 16 <= len, "{} packets of {len} bytes", packets.len());
     assert_eq!(stats.received_bytes.get(), bytes as u64);
+    let records = records(path);
+    assert_eq!(records.len() as u64, stats.received.get() + stats.no_room.get());
+    // Packets that are too long for one of Onramp are left out.
+    let mut records = records.iter();
+    for packet in &packets {
+        let (wire, _) = records.find(|(_, bytes)| bytes == packet.payload()).expect("it is there");
+        assert!(packet.len >= *wire, "{} bytes of {wire}", packet.len);
+    }
     Some(packets)
+}
+
+/// Returns the records of the capture up to the first damage: their lengths on the wire and their
+/// bytes.
+fn records(path: &Path) -> Vec<(u32, Vec<u8>)> {
+    let bytes = fs::read(path).expect("it is there");
+    let mut blocks = Blocks::new(&bytes[..], "bytes", Advice::default()).expect("it was opened");
+    let (mut interfaces, mut rows) = (Interfaces::default(), Vec::new());
+    let mut next = || {
+        blocks.next(|block| -> Result<_, String> {
+            let Some(record) = interfaces.record(&block)? else { return Ok(None) };
+            let link = interfaces.all()[record.interface].known_link()?;
+            let (_, bytes) = link.open(record.data);
+            Ok(Some((link.wire(record.original), bytes.into_owned())))
+        })
+    };
+    while let Ok(Some(row)) = next() {
+        rows.extend(row);
+    }
+    rows
 }
