@@ -57,14 +57,46 @@ tell('unix', lambda: pair[0].send(b'12'))
         return;
     }
     let plain = Command::new("python3").args(["-c", SCRIPT]).output().expect("it runs");
-    let shaped = exec(&["--quiet", "--qdisc", "pfifo limit 100"], &["python3", "-c", SCRIPT]);
-    let shaped = { shaped }.output().expect("it runs");
+    let (document, shaped) = told(&["--qdisc", "pfifo limit 100"], &["python3", "-c", SCRIPT]);
     let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).expect("UTF-8");
     assert_eq!(text(&shaped.stdout), text(&plain.stdout), "{}", stderr(&shaped));
     let text = text(&plain.stdout);
+    // The kernel alone refuses what is out of band.
+    assert_eq!(document["around"], 1, "{}", stderr(&shaped));
     for line in ["no address EDESTADDRREQ", "too large EMSGSIZE", "nobody told ECONNREFUSED"] {
         assert!(text.contains(line), "{line}: {text}");
     }
+}
+
+/// The kernel checks a datagram that will have to wait before the call returns.
+#[test]
+fn what_has_to_wait_is_checked_first() {
+    const SCRIPT: &str = "
+import errno, os, socket
+def tell(name, call):
+    try:
+        print(name, call())
+    except OSError as error:
+        print(name, errno.errorcode[error.errno])
+s = socket.socket(type=socket.SOCK_DGRAM)
+tell('no address', lambda: s.send(b'x'))
+tell('port 0', lambda: s.sendto(b'x', ('127.0.0.1', 0)))
+tell('broadcast', lambda: s.sendto(b'x', ('255.255.255.255', 9)))
+tell('control', lambda: s.sendmsg([b'x'], [(0, 8, b'')], 0, ('127.0.0.1', 9)))
+tell('far too large', lambda: s.sendto(bytes(70000), ('127.0.0.1', 9)))
+tell('too large', lambda: s.sendto(bytes(65508), ('127.0.0.1', 9)))
+tell('sent', lambda: s.sendto(b'xyz', ('127.0.0.1', 9)))
+tell('port', lambda: s.getsockname()[1] > 0)
+";
+    if !has("python3") {
+        return;
+    }
+    let plain = Command::new("python3").args(["-c", SCRIPT]).output().expect("it runs");
+    let (document, shaped) = told(&["--qdisc", "netem delay 100ms"], &["python3", "-c", SCRIPT]);
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).expect("UTF-8");
+    assert_eq!(text(&shaped.stdout), text(&plain.stdout), "{}", stderr(&shaped));
+    assert!(text(&plain.stdout).contains("broadcast EACCES"), "{}", text(&plain.stdout));
+    assert_eq!((&document["datagrams"], &document["sent"]), (&1.into(), &1.into()));
 }
 
 /// The error of a datagram that left late comes with the next call.
