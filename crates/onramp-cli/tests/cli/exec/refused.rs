@@ -1,10 +1,12 @@
 //! Programs that cannot be run, or not through a qdisc, and exit codes.
 
 use std::fs;
+use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use super::{exec, has, library, told};
@@ -42,6 +44,19 @@ fn exit_codes_are_the_programs() {
         );
         assert!(stderr(&output).contains("no UDP datagram"), "{}", stderr(&output));
     }
+}
+
+/// A signal for the command is one for the program.
+#[test]
+fn signals_go_on_to_the_program() {
+    let mut command = exec(&["--quiet"], &["sh", "-c", "echo ready; exec sleep 60"]);
+    let mut child = command.stdout(Stdio::piped()).spawn().expect("it runs");
+    let mut line = String::new();
+    let stdout = child.stdout.take().expect("a pipe");
+    BufReader::new(stdout).read_line(&mut line).expect("it is open");
+    assert_eq!(line, "ready\n");
+    kill_process(Pid::from_child(&child), Signal::TERM).expect("it runs");
+    assert_eq!(child.wait().expect("it was started").code(), Some(143));
 }
 
 #[test]
