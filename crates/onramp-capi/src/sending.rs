@@ -188,13 +188,15 @@ impl Sending {
     /// Returns the flow of a destination. Its key is a hash, so nothing has to be kept for each
     /// destination; the last flow is kept because many messages go to the same one in a row.
     fn flow_to(&mut self, dest: Option<SocketAddr>) -> Result<&Flow> {
-        if self.last.as_ref().is_none_or(|(last, _)| *last != dest) {
-            self.check_dest(dest)?;
-            let mapping = Mapping::Hash(self.around.hasher.hash_one(dest));
-            self.last = Some((dest, self.sender.flow_with(dest, mapping)));
-        }
-        let last = self.last.as_ref().map(|(_, flow)| flow);
-        last.ok_or_else(|| Error::invalid("there is no flow"))
+        let flow = match self.last.take() {
+            Some((last, flow)) if last == dest => flow,
+            _ => {
+                self.check_dest(dest)?;
+                let mapping = Mapping::Hash(self.around.hasher.hash_one(dest));
+                self.sender.flow_with(dest, mapping)
+            }
+        };
+        Ok(&self.last.insert((dest, flow)).1)
     }
 
     /// Waits until `bytes` of payload are likely to have room on the flow. Returns whether they do.
@@ -206,11 +208,11 @@ impl Sending {
 
     /// Returns the bell of the sender.
     fn bell(&mut self) -> Result<&Bell> {
-        if self.bell.is_none() {
-            let bell = Bell::new();
-            self.bell = Some(bell.map_err(|error| Error::system("make an eventfd", &error))?);
-        }
-        self.bell.as_ref().ok_or_else(|| Error::invalid("there is no bell"))
+        let bell = match self.bell.take() {
+            Some(bell) => bell,
+            None => Bell::new().map_err(|error| Error::system("make an eventfd", &error))?,
+        };
+        Ok(self.bell.insert(bell))
     }
 
     /// Returns the descriptor that becomes readable after [`arm`](Self::arm).
