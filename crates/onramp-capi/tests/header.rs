@@ -19,7 +19,7 @@ fn the_header_is_that_of_the_code() {
     }
     let mut bytes = Vec::new();
     builder.generate().expect("the code has a header").write(&mut bytes);
-    let made = String::from_utf8(bytes).expect("a header is text");
+    let made = compact(&String::from_utf8(bytes).expect("a header is text"));
     let file = folder.join("include/onramp.h");
     if env::var_os("ONRAMP_WRITE_DOCS").is_some() {
         fs::write(&file, &made).expect("the header can be written");
@@ -31,4 +31,26 @@ fn the_header_is_that_of_the_code() {
         "include/onramp.h is out of date from line {:?} on: run this test with ONRAMP_WRITE_DOCS=1",
         line.map(|line| line + 1)
     );
+}
+
+/// Gives the comments that cbindgen has made the form of the comment at the top: a comment begins
+/// and ends on the lines of its text.
+fn compact(header: &str) -> String {
+    let mut out = String::new();
+    let mut lines = header.lines();
+    while let Some(line) = lines.next() {
+        let indent = &line[..line.len() - line.trim_start().len()];
+        if line.trim() != "/*" {
+            out.extend([line, "\n"]);
+            continue;
+        }
+        let text: Vec<_> = lines.by_ref().map(str::trim).take_while(|line| *line != "*/").collect();
+        for (number, line) in text.iter().enumerate() {
+            let begin = if number == 0 { "/*" } else { " *" };
+            let end = if number + 1 == text.len() { " */" } else { "" };
+            let line = format!("{indent}{begin} {line}");
+            out.extend([line.trim_end(), end, "\n"]);
+        }
+    }
+    out
 }
