@@ -1,0 +1,70 @@
+//! Bulk transfers through qdiscs arrive intact, in both directions at once.
+
+use onramp_quinn::Options;
+use quinn::{EndpointConfig, TransportConfig};
+
+use crate::common::{
+    client, client_config, connect, drops, exchange, run, server, server_config, socket,
+};
+
+const MB: usize = 1 << 20;
+
+fn transfer(qdisc: &str, bytes: usize, check: impl FnOnce(&onramp::LinkStats)) {
+    run(async {
+        let sockets = [(); 2].map(|()| socket("127.0.0.1:0", qdisc, Options::default()));
+        let (server, client) = (server(&sockets[0]), client(&sockets[1]));
+        let addr = server.local_addr().expect("an address");
+        let (at_server, at_client) = connect(&server, &client, addr).await;
+        exchange(&at_server, &at_client, bytes).await;
+        check(&sockets[0].link().stats());
+    });
+}
+
+#[test]
+fn through_fq() {
+    transfer("fq", 4 * MB, |stats| {
+        assert_eq!(drops(stats), 0, "a short queue on loopback loses nothing");
+        // Batches pass the link as one packet.
+        assert!(stats.sent < 3 * MB as u64 / 1_200, "{} packets", stats.sent);
+    });
+}
+
+#[test]
+fn through_a_lossy_netem() {
+    transfer("netem loss 2%", 2 * MB, |stats| assert!(drops(stats) > 0));
+}
+
+#[test]
+fn through_tbf() {
+    transfer("tbf rate 200mbit burst 20kb limit 200kb", 2 * MB, |stats| {
+        assert_eq!(drops(stats), 0, "what exceeds the credits waits in quinn");
+    });
+}
+
+/// 10 datagrams of 9,000 bytes do not fit into one message. The socket loses the first such batch,
+/// and asks for smaller ones from then on.
+#[test]
+fn batches_of_large_datagrams_are_made_smaller() {
+    run(async {
+        let sockets = [(); 2].map(|()| socket("127.0.0.1:0", "fq", Options::default()));
+        let mut config = EndpointConfig::default();
+        config.max_udp_payload_size(9_000).expect("a good size");
+        let transport = || {
+            let mut transport = TransportConfig::default();
+            transport.initial_mtu(9_000).min_mtu(9_000).mtu_discovery_config(None);
+            std::sync::Arc::new(transport)
+        };
+        let mut of_server = server_config();
+        of_server.transport_config(transport());
+        let mut of_client = client_config();
+        of_client.transport_config(transport());
+        let server = sockets[0].endpoint(config.clone(), Some(of_server)).expect("an endpoint");
+        let mut client = sockets[1].endpoint(config, None).expect("an endpoint");
+        client.set_default_client_config(of_client);
+        let addr = server.local_addr().expect("an address");
+        let (at_server, at_client) = connect(&server, &client, addr).await;
+        exchange(&at_server, &at_client, 2 * MB).await;
+        let too_large = sockets.map(|socket| socket.stats().too_large);
+        assert!(too_large.iter().all(|count| (1..100).contains(count)), "{too_large:?}");
+    });
+}
