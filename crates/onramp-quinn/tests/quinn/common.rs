@@ -98,7 +98,11 @@ pub(crate) fn patient() -> Arc<TransportConfig> {
 
 /// Returns bytes in which a lost, repeated or moved piece shows.
 pub(crate) fn pattern(len: usize) -> Vec<u8> {
-    (0..len).map(|at| (at % 251) as u8 ^ (at >> 12) as u8).collect()
+    let byte = |at: usize| {
+        let [low, middle, high, ..] = at.to_le_bytes();
+        low ^ middle.rotate_left(3) ^ high.rotate_left(5)
+    };
+    (0..len).map(byte).collect()
 }
 
 async fn give(mut sending: SendStream, bytes: &[u8]) {
