@@ -116,8 +116,8 @@ async fn measure(
     let mut rtts: Vec<_> = sides.iter().map(Connection::rtt).collect();
     rtts.sort_unstable();
     let paths = sides.iter().map(|side| side.stats().path);
-    let (sent, lost) =
-        paths.fold((0, 0), |(sent, lost), path| (sent + path.sent_packets, lost + path.lost_packets));
+    let (sent, lost) = paths
+        .fold((0, 0), |(sent, lost), path| (sent + path.sent_packets, lost + path.lost_packets));
     sides.iter().for_each(|side| side.close(0_u32.into(), b""));
     server.wait_idle().await;
     Ok(Measured { rates, rtts, sent, lost })

@@ -1,12 +1,10 @@
 //! Notices that a link closes, or that its only port dies, without sending anything.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Wake, Waker};
 
 use onramp::{Credits, Flow, Link, Packet, Sender, TrySendError};
-
-use crate::room::lock;
 
 /// Waits for the close of a link: a sender whose only credit is taken waits until then, and rings
 /// its waker.
@@ -81,4 +79,9 @@ impl Wake for Alarm {
             task.wake();
         }
     }
+}
+
+/// Locks, also after another thread panicked with the lock: no data here is ever half changed.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -3,9 +3,7 @@
 
 mod closing;
 mod options;
-mod peers;
 mod poller;
-mod room;
 mod socket;
 mod stats;
 

@@ -14,9 +14,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
+use onramp::Peer;
 use quinn::UdpPoller;
-
-use crate::room::Peer;
 
 thread_local! {
     /// Whether a poller has just said that its connection may send.
@@ -56,7 +55,7 @@ impl UdpPoller for Poller {
             self.refused = Some(refused);
         }
         if let Some(Refused { peer, payload }) = &self.refused {
-            ready!(peer.poll_room(cx, *payload));
+            ready!(peer.poll_ready(cx, *payload));
             self.refused = None;
         }
         ASKED.set(true);

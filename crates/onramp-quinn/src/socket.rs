@@ -3,19 +3,16 @@
 use std::io::{self, IoSliceMut};
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 
-use onramp::dev::Source;
-use onramp::{Link, Mapping, Message, PAYLOAD_MAX, TrySendError};
+use onramp::{Link, Message, PAYLOAD_MAX, Peers, TrySendError};
 use quinn::udp::{RecvMeta, Transmit};
 use quinn::{AsyncUdpSocket, Endpoint, EndpointConfig, Runtime, ServerConfig, UdpPoller};
 
 use crate::closing::Closing;
-use crate::peers::{Path, Peers};
 use crate::poller::{self, Poller};
-use crate::room::{Peer, lock};
 use crate::stats::{Counters, count};
 use crate::{Options, SocketStats};
 
@@ -52,12 +49,11 @@ const BATCH_MAX: usize = PAYLOAD_MAX - 28;
 #[derive(Debug)]
 pub struct OnrampSocket {
     link: Link,
-    options: Options,
     runtime: Arc<dyn Runtime>,
     /// quinn's own socket, which only receives.
     receiver: Arc<dyn AsyncUdpSocket>,
     local: SocketAddr,
-    peers: Mutex<Peers>,
+    peers: Peers,
     /// Most datagrams in a batch at present.
     segments: AtomicUsize,
     closing: Closing,
@@ -113,10 +109,9 @@ impl OnrampSocket {
         let receiver = runtime.wrap_udp_socket(socket.try_clone()?)?;
         let closing = Closing::new(&link).map_err(|_| closed())?;
         let segments = AtomicUsize::new(options.segments.min(receiver.max_transmit_segments()));
-        let peers = Mutex::new(Peers::new(options.peers));
+        let peers = Peers::new(&link, options.credits, options.peers);
         let counters = Counters::default();
-        let this =
-            Self { link, options, runtime, receiver, local, peers, segments, closing, counters };
+        let this = Self { link, runtime, receiver, local, peers, segments, closing, counters };
         Ok(Arc::new(this))
     }
 
@@ -144,30 +139,7 @@ impl OnrampSocket {
     /// Returns the socket's counters.
     #[must_use]
     pub fn stats(&self) -> SocketStats {
-        self.counters.read(lock(&self.peers).len())
-    }
-
-    /// Returns the peer to which this batch goes, and makes it if it is new.
-    fn peer(&self, transmit: &Transmit<'_>) -> io::Result<Arc<Peer>> {
-        // A socket that is bound to an address sends from there anyway.
-        let source = transmit.src_ip.filter(|_| self.local.ip().is_unspecified());
-        let path = Path { dest: transmit.destination, source };
-        let mut peers = lock(&self.peers);
-        if let Some(peer) = peers.get(&path) {
-            return Ok(peer);
-        }
-        let sender = self.link.sender_with(self.options.credits);
-        let mut flow = sender.flow_with(path.dest, Mapping::Hash(peers.hash(&path)));
-        if let Some(source) = path.source {
-            flow = flow.with_source(Source::new(source, 0)?);
-        }
-        let peer = Arc::new(Peer::new(sender, flow));
-        let forgotten = peers.add(path, Arc::clone(&peer));
-        drop(peers);
-        if forgotten.is_some() {
-            count(&self.counters.forgotten);
-        }
-        Ok(peer)
+        self.counters.read(&self.peers)
     }
 }
 
@@ -181,7 +153,9 @@ impl AsyncUdpSocket for OnrampSocket {
     /// [`poll_recv`](AsyncUdpSocket::poll_recv) fails, which ends the endpoint in order.
     fn try_send(&self, transmit: &Transmit<'_>) -> io::Result<()> {
         let asked = poller::begin();
-        let Ok(peer) = self.peer(transmit) else {
+        // A socket that is bound to an address sends from there anyway.
+        let source = transmit.src_ip.filter(|_| self.local.ip().is_unspecified());
+        let Ok(peer) = self.peers.get(Some(transmit.destination), source) else {
             count(&self.counters.no_source);
             return Ok(());
         };

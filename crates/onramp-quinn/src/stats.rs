@@ -2,6 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use onramp::Peers;
+
 /// Counters of an [`OnrampSocket`](crate::OnrampSocket). What became of the packets that the link
 /// has accepted is in [`LinkStats`](onramp::LinkStats) ([`Link::stats`](onramp::Link::stats)).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -30,7 +32,6 @@ pub struct SocketStats {
 /// The counters that several threads write.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
-    pub(crate) forgotten: AtomicU64,
     pub(crate) full: AtomicU64,
     pub(crate) replies_dropped: AtomicU64,
     pub(crate) too_large: AtomicU64,
@@ -39,12 +40,12 @@ pub(crate) struct Counters {
 }
 
 impl Counters {
-    pub(crate) fn read(&self, peers: usize) -> SocketStats {
+    pub(crate) fn read(&self, peers: &Peers) -> SocketStats {
         // Relaxed: each counter stands alone.
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         SocketStats {
-            peers,
-            forgotten: read(&self.forgotten),
+            peers: peers.count(),
+            forgotten: peers.forgotten(),
             full: read(&self.full),
             replies_dropped: read(&self.replies_dropped),
             too_large: read(&self.too_large),

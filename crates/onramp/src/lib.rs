@@ -43,6 +43,8 @@ mod line;
 mod link;
 #[cfg(feature = "link")]
 mod nap;
+#[cfg(feature = "udp")]
+mod peers;
 #[cfg(feature = "link")]
 mod runner;
 #[cfg(feature = "link")]
@@ -56,6 +58,8 @@ mod stats;
 #[cfg(feature = "link")]
 mod timing;
 
+#[cfg(feature = "udp")]
+pub use self::peers::{Peer, Peers};
 #[cfg(feature = "link")]
 pub use self::{
     builder::{BuildError, LinkBuilder},

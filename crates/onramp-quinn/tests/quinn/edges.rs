@@ -3,6 +3,7 @@
 use std::io::{self, IoSliceMut};
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use onramp::dev::Null;
 use onramp::{Credits, Link};
@@ -46,6 +47,7 @@ fn marks_segments_and_addresses_pass() {
                 assert_eq!(meta.dst_ip, Some(destination.ip()));
             }
         }
+        assert!(from.link().flush(Duration::from_secs(60)));
         let stats = from.link().stats();
         assert_eq!(stats.sent, 4, "a batch is one packet");
         assert!(from.max_transmit_segments() > 1 && !from.may_fragment());
@@ -115,7 +117,7 @@ fn wrong_links_and_options_are_refused() {
         let error = OnrampSocket::bind("127.0.0.1:0", "fq maxrate").expect_err("wrong");
         assert!(error.kind() == wrong && error.to_string().contains("maxrate"), "{error}");
         let closed = link("127.0.0.1:0", "fq");
-        closed.close(std::time::Duration::ZERO);
+        closed.close(Duration::ZERO);
         assert_eq!(with(closed, Options::default()).0, io::ErrorKind::BrokenPipe);
     });
     let outside = OnrampSocket::bind("127.0.0.1:0", "fq").expect_err("no runtime");

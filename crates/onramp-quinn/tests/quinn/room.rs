@@ -20,8 +20,9 @@ fn tiny_credits_do_not_stall_a_connection() {
         let (at_server, at_client) = connect(&server, &client, addr).await;
         exchange(&at_server, &at_client, 1 << 20).await;
         for socket in sockets {
-            let stats = socket.stats();
+            let (stats, sent) = (socket.stats(), socket.link().stats().sent);
             assert!(stats.full > 0, "{stats:?}");
+            assert!(stats.full < 10 * sent, "{stats:?}: who waits does not try again and again");
         }
     });
 }

@@ -1,0 +1,79 @@
+//! The receive side of a socket.
+
+use std::io;
+use std::net::{SocketAddr, UdpSocket};
+
+use onramp::dev::{Receive as _, UdpReceiver, UdpReceiverOptions};
+use onramp::frame::Datagram;
+use onramp::{Packet, PacketList};
+
+/// Most messages, of one datagram or several that the kernel has joined, that one system call takes
+/// from the kernel.
+const MESSAGES: usize = 32;
+
+/// A datagram that was received: all that came with its data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Received {
+    /// Number of bytes that were written to the buffer. What did not fit is lost.
+    pub len: usize,
+    /// Address and port of the sender, without scope.
+    pub source: SocketAddr,
+    /// Address and port to which the datagram was sent: where answers should come from.
+    pub destination: SocketAddr,
+    /// ECN code point: 0 not-ECT, 1 ECT(1), 2 ECT(0), 3 CE.
+    pub ecn: u8,
+}
+
+/// Receives many datagrams with one system call, and gives them out one by one.
+#[derive(Debug)]
+pub(crate) struct Incoming {
+    receiver: UdpReceiver,
+    /// Packets of one or more datagrams each.
+    packets: PacketList,
+    /// Number of datagrams of the first packet that were given out.
+    given: usize,
+}
+
+impl Incoming {
+    pub(crate) fn new(socket: UdpSocket) -> io::Result<Self> {
+        let receiver = UdpReceiver::new(socket, UdpReceiverOptions::default())?;
+        Ok(Self { receiver, packets: PacketList::new(), given: 0 })
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.packets.is_empty()
+    }
+
+    /// Takes datagrams from the kernel.
+    ///
+    /// # Errors
+    ///
+    /// `WouldBlock` if the kernel has none, and its other errors.
+    pub(crate) fn fill(&mut self) -> io::Result<()> {
+        let mut make = |bytes: usize| Some(Packet::with_capacity(bytes.try_into().ok()?));
+        match self.receiver.receive(MESSAGES, &mut make, &mut self.packets)? {
+            0 => Err(io::ErrorKind::WouldBlock.into()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Copies the next datagram into `buffer`. `None` if there is none.
+    pub(crate) fn next(&mut self, buffer: &mut [u8]) -> Option<Received> {
+        loop {
+            let datagram = Datagram::of(self.packets.front()?);
+            let data = datagram.and_then(|datagram| datagram.datagrams().nth(self.given));
+            let (Some(datagram), Some(data)) = (datagram, data) else {
+                // All datagrams of the packet were given out.
+                self.packets.pop_front();
+                self.given = 0;
+                continue;
+            };
+            self.given += 1;
+            let len = data.len().min(buffer.len());
+            buffer[..len].copy_from_slice(&data[..len]);
+            let Datagram { source, destination, ecn, .. } = datagram;
+            return Some(Received { len, source, destination, ecn });
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! Peers over a device that takes as many packets as a test allows, in a link without threads.
+
+use std::sync::atomic::AtomicU32;
+use std::task::{Context, Poll, Wake, Waker};
+
+use onramp_core::{Device, DeviceInfo, Instant, Transmitted};
+use onramp_queue::PacketList;
+
+use super::*;
+use crate::{Message, TrySendError};
+
+const X: Message<'_> = Message { payload: b"x", segment: 0, ecn: None, txtime: None, cookie: 0 };
+
+/// A device that takes this many packets more.
+#[derive(Debug)]
+struct Counted {
+    info: DeviceInfo,
+    left: Arc<AtomicU32>,
+}
+
+impl Device for Counted {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn transmit(
+        &mut self,
+        burst: &mut PacketList,
+        done: &mut PacketList,
+        now: Instant,
+    ) -> Transmitted {
+        while !burst.is_empty() && self.left.load(Ordering::Relaxed) > 0 {
+            self.left.fetch_sub(1, Ordering::Relaxed);
+            done.push_back(burst.pop_front().expect("it is not empty"));
+        }
+        let retry_at = (!burst.is_empty()).then(|| now.after(1_000));
+        Transmitted { calls: 1, messages: 1, retry_at }
+    }
+}
+
+/// Counts how often a task was woken.
+#[derive(Debug, Default)]
+struct Task(AtomicU32);
+
+impl Wake for Task {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl Task {
+    fn poll(self: &Arc<Self>, peer: &Peer) -> Poll<()> {
+        peer.poll_ready(&Context::from_waker(&Waker::from(Arc::clone(self))), 1)
+    }
+
+    fn woken(&self) -> bool {
+        self.0.swap(0, Ordering::Relaxed) > 0
+    }
+}
+
+/// A peer without credit, whose packets are at a device that takes none yet.
+struct World {
+    link: Link,
+    left: Arc<AtomicU32>,
+    peer: Arc<Peer>,
+}
+
+impl World {
+    fn new(credits: u32) -> Self {
+        let left = Arc::new(AtomicU32::new(0));
+        let info = DeviceInfo::new("counted".to_owned(), 1_514).never_blocks();
+        let device = Counted { info, left: Arc::clone(&left) };
+        let link = Link::devices([Box::new(device) as _]).qdisc("pfifo").manual().build();
+        let link = link.expect("a link");
+        let peers = Peers::new(&link, Credits { packets: credits, bytes: 1 << 20 }, 9);
+        let peer = peers.get(None, None).expect("a peer");
+        (0..credits).for_each(|_| peer.try_send(&X).expect("a credit"));
+        assert_eq!(peer.try_send(&X), Err(TrySendError::Full));
+        Self { link, left, peer }
+    }
+
+    /// Lets this many packets leave.
+    fn send(&self, packets: u32) {
+        let sent = self.link.stats().sent + u64::from(packets);
+        self.left.store(packets, Ordering::Relaxed);
+        while self.link.stats().sent < sent {
+            self.link.run();
+        }
+    }
+}
+
+#[test]
+fn all_tasks_that_wait_are_woken() {
+    let world = World::new(4);
+    let tasks = [(); 3].map(|()| Arc::new(Task::default()));
+    for task in &tasks {
+        assert_eq!(task.poll(&world.peer), Poll::Pending);
+    }
+    world.send(4);
+    for task in &tasks {
+        assert!(task.woken());
+        assert_eq!(task.poll(&world.peer), Poll::Ready(()));
+    }
+}
+
+/// A task waits until half of the packets have come home. Another one takes the credit of the first
+/// that comes, which cancels the request for that wake-up.
+#[test]
+fn who_takes_a_credit_asks_for_those_that_wait() {
+    let world = World::new(4);
+    let task = Arc::new(Task::default());
+    assert_eq!(task.poll(&world.peer), Poll::Pending);
+    world.send(1);
+    assert!(!task.woken(), "half is two");
+    world.peer.try_send(&X).expect("the credit that came home");
+    assert!(!task.woken(), "there is no room");
+    world.send(4);
+    assert!(task.woken());
+}
+
+#[test]
+fn who_is_refused_wakes_nobody() {
+    let world = World::new(4);
+    let task = Arc::new(Task::default());
+    assert_eq!(task.poll(&world.peer), Poll::Pending);
+    for _ in 0..10 {
+        assert_eq!(world.peer.try_send(&X), Err(TrySendError::Full));
+    }
+    assert!(!task.woken());
+    world.send(4);
+    assert!(task.woken());
+}
+
+#[test]
+fn a_poll_that_finds_room_wakes_those_that_wait() {
+    let world = World::new(4);
+    let [waiting, other] = [(); 2].map(|()| Arc::new(Task::default()));
+    assert_eq!(waiting.poll(&world.peer), Poll::Pending);
+    world.send(1);
+    assert_eq!(other.poll(&world.peer), Poll::Ready(()));
+    assert!(waiting.woken() && !other.woken());
+}
+
+#[test]
+fn tasks_are_woken_when_the_link_closes() {
+    let world = World::new(2);
+    let task = Arc::new(Task::default());
+    assert_eq!(task.poll(&world.peer), Poll::Pending);
+    world.link.close(std::time::Duration::ZERO);
+    assert!(task.woken());
+    assert_eq!(task.poll(&world.peer), Poll::Ready(()));
+    assert_eq!(world.peer.try_send(&X), Err(TrySendError::Closed));
+}
+
+#[test]
+fn a_table_keeps_the_peers_that_are_in_use() {
+    let link = Link::devices([Box::new(onramp_dev::Null::default()) as _]).build().expect("a link");
+    let peers = Peers::new(&link, Credits { packets: 1, bytes: 1 }, 3);
+    let get = |n: u16| peers.get(Some(([127, 0, 0, 1], n).into()), None).expect("a peer");
+    let first = get(1);
+    for n in 2..100 {
+        assert!(Arc::ptr_eq(&first, &get(1)), "{n}: it is used again and again");
+        drop(get(n));
+        assert_eq!(peers.count(), usize::from(n).min(3));
+    }
+    assert_eq!(peers.forgotten(), 99 - 3);
+    let source = |n| peers.get(Some(([127, 0, 0, 1], 1).into()), Some([127, 0, 0, n].into()));
+    assert!(!Arc::ptr_eq(&source(1).expect("a peer"), &source(2).expect("a peer")));
+    assert_eq!(link.stats().senders, 4, "three, and the one that this test holds");
+}
