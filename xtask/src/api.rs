@@ -20,6 +20,8 @@ const CRATES: &[&str] = &[
     "onramp-wire",
     "onramp-limiter",
     "onramp-smoltcp",
+    "onramp-quinn",
+    "onramp-tokio",
 ];
 
 /// Compares the listings in `docs/api/` with the code. With `--write`, brings outdated listings up

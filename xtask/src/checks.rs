@@ -79,6 +79,8 @@ pub(crate) fn package() -> Outcome {
         "onramp-wire",
         "onramp-limiter",
         "onramp-smoltcp",
+        "onramp-quinn",
+        "onramp-tokio",
     ];
     let outcome = run(pack().args(linked.iter().flat_map(|name| ["-p", name]))).and_then(|()| {
         // `xtask` and `onramp-differential` are not published, because they are only of use inside

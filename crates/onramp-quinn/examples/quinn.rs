@@ -3,10 +3,12 @@
 //! round-trip time that quinn sees, and the packets that it believes lost.
 //!
 //! ```text
-//! cargo run --release -p onramp-quinn --example quinn -- [CONNECTIONS [SECONDS [QDISC [KIB]]]]
+//! cargo run --release -p onramp-quinn --example quinn -- \
+//!     [CONNECTIONS [SECONDS [QDISC [KIB [BATCH]]]]]
 //! ```
 //!
-//! The defaults are 20 connections, 2 seconds, `fq maxrate 20mbit`, and credits of 16 KiB.
+//! The defaults are 20 connections, 2 seconds, `fq maxrate 20mbit`, credits of 16 KiB, and batches
+//! of up to 10 datagrams.
 
 use std::error::Error;
 use std::future::IntoFuture as _;
@@ -14,7 +16,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use onramp::{Credits, Link};
+use onramp::Link;
 use onramp_quinn::{OnrampSocket, Options};
 use quinn::rustls::RootCertStore;
 use quinn::rustls::pki_types::PrivatePkcs8KeyDer;
@@ -30,7 +32,7 @@ struct Wanted {
     connections: usize,
     time: Duration,
     qdisc: String,
-    credits: Credits,
+    options: Options,
 }
 
 impl Wanted {
@@ -39,11 +41,14 @@ impl Wanted {
         let connections = args.next().map_or(Ok(20), |text| text.parse())?;
         let seconds = args.next().map_or(Ok(2), |text| text.parse())?;
         let qdisc = args.next().unwrap_or_else(|| "fq maxrate 20mbit".to_owned());
-        let mut credits = Options::default().credits;
+        let mut options = Options::default();
         if let Some(text) = args.next() {
-            credits.bytes = text.parse::<u32>()?.saturating_mul(1_024);
+            options.credits.bytes = text.parse::<u32>()?.saturating_mul(1_024);
         }
-        Ok(Self { connections, time: Duration::from_secs(seconds), qdisc, credits })
+        if let Some(text) = args.next() {
+            options.segments = text.parse()?;
+        }
+        Ok(Self { connections, time: Duration::from_secs(seconds), qdisc, options })
     }
 }
 
@@ -67,19 +72,19 @@ async fn main() -> Result<(), Failure> {
     let client = ClientConfig::with_root_certificates(Arc::new(roots))?;
 
     println!(
-        "{} connections, {:?}, qdisc {}, credits of {} KiB\n",
+        "{} connections, {:?}, qdisc {}, credits of {} KiB, batches of {}\n",
         wanted.connections,
         wanted.time,
         wanted.qdisc,
-        wanted.credits.bytes / 1_024
+        wanted.options.credits.bytes / 1_024,
+        wanted.options.segments
     );
     println!("socket      Mbit/s  Jain's index  RTT, median  RTT, longest       lost");
     let plain = Endpoint::server(server.clone(), LOOPBACK)?;
     print("quinn's", &measure(&plain, &client, &wanted).await?);
 
     let link = Link::udp(LOOPBACK).ports(1).qdisc(&wanted.qdisc).build()?;
-    let options = Options { credits: wanted.credits, ..Options::default() };
-    let socket = OnrampSocket::with(link.clone(), Arc::new(TokioRuntime), options)?;
+    let socket = OnrampSocket::with(link.clone(), Arc::new(TokioRuntime), wanted.options)?;
     let paced = socket.endpoint(EndpointConfig::default(), Some(server))?;
     print("Onramp's", &measure(&paced, &client, &wanted).await?);
     println!("\n{:?}", socket.stats());
