@@ -19,8 +19,8 @@ use self::word::Word;
 use crate::meta::{Layer, Meta, PartialChecksum};
 use crate::sync::{Arc, UnsafeCell, alloc, dealloc};
 
-/// The index that stands for no device queue, as in Linux (`NO_QUEUE_MAPPING`).
-pub(crate) const NO_QUEUE: u16 = u16::MAX;
+/// The bit of [`Tail::source`] that says that the device queue was chosen.
+pub(crate) const CHOSEN: u16 = 1 << 15;
 
 /// Header and payload of a packet, in one allocation.
 #[repr(C, align(64))]
@@ -44,10 +44,10 @@ pub(crate) struct Tail {
     /// A number by which the sender that submitted the packet recognises its completion; 0 = none.
     /// See [`Pool::counted`](crate::Pool::counted).
     pub(crate) tag: u16,
-    /// Index of the device queue for the packet; [`NO_QUEUE`] if nobody has chosen a queue.
+    /// Index of the device queue for the packet; 0 if nobody has chosen a queue.
     pub(crate) queue: u16,
     /// The number by which a device knows the local address that the packet leaves from; 0 leaves
-    /// the choice to the system.
+    /// the choice to the system. The bit [`CHOSEN`] says whether somebody has chosen a queue.
     pub(crate) source: u16,
     pub(crate) payload_len: u16,
     /// Number of payload bytes by which the packet uses up the credits of its pool
@@ -169,7 +169,7 @@ impl Node {
             target: Target::Connected,
             capacity,
             tag: 0,
-            queue: NO_QUEUE,
+            queue: 0,
             source: 0,
             payload_len: 0,
             charge: 0,
@@ -267,7 +267,7 @@ impl Node {
         let (meta, tail) = unsafe { Self::parts(node) };
         *meta = Meta::default();
         (tail.target, tail.layer) = (Target::Connected, Layer::Datagram);
-        (tail.queue, tail.source) = (NO_QUEUE, 0);
+        (tail.queue, tail.source) = (0, 0);
         (tail.payload_len, tail.charge, tail.tag, tail.submitted) = (0, charge, 0, false);
         debug_assert!(tail.host.is_none() && !tail.below, "settled as it came home");
     }

@@ -14,7 +14,7 @@ use std::ptr::{self, NonNull};
 
 use crate::meta::{Layer, Meta, PartialChecksum};
 use crate::node::home::Home;
-use crate::node::{Before, NO_QUEUE, Node, PAYLOAD_MAX, Tail, Target};
+use crate::node::{Before, CHOSEN, Node, PAYLOAD_MAX, Tail, Target};
 
 /// An owned packet: a handle that is one pointer wide.
 #[repr(transparent)]
@@ -283,7 +283,7 @@ impl Packet {
     #[must_use]
     #[inline]
     pub fn queue(&self) -> u16 {
-        self.chosen_queue().unwrap_or(0)
+        self.tail().queue
     }
 
     /// Returns the index of the device queue that was chosen for this packet; `None` if nobody has
@@ -291,15 +291,16 @@ impl Packet {
     #[must_use]
     #[inline]
     pub fn chosen_queue(&self) -> Option<u16> {
-        let queue = self.tail().queue;
-        (queue != NO_QUEUE).then_some(queue)
+        let tail = self.tail();
+        (tail.source & CHOSEN != 0).then_some(tail.queue)
     }
 
-    /// Chooses the device queue for this packet. The index 65,535 takes the choice back, as in
-    /// Linux (`NO_QUEUE_MAPPING`): no device has so many queues.
+    /// Chooses the device queue for this packet.
     #[inline]
     pub fn set_queue(&mut self, queue: u16) {
-        self.tail_mut().queue = queue;
+        let tail = self.tail_mut();
+        tail.queue = queue;
+        tail.source |= CHOSEN;
     }
 
     /// Returns the number of the local address, and of the interface, that the packet leaves from;
@@ -308,14 +309,21 @@ impl Packet {
     #[must_use]
     #[inline]
     pub fn source(&self) -> Option<NonZero<u16>> {
-        NonZero::new(self.tail().source)
+        NonZero::new(self.tail().source & !CHOSEN)
     }
 
     /// Sets where the packet leaves from: see [`source`](Self::source). Devices that are no sockets
     /// send the packet as it is.
+    ///
+    /// # Panics
+    ///
+    /// Panics when the number is larger than 32,767.
     #[inline]
     pub fn set_source(&mut self, source: Option<NonZero<u16>>) {
-        self.tail_mut().source = source.map_or(0, NonZero::get);
+        let number = source.map_or(0, NonZero::get);
+        assert!(number < CHOSEN, "sources have the numbers 1 to 32767");
+        let tail = self.tail_mut();
+        tail.source = tail.source & CHOSEN | number;
     }
 
     /// Sets whether a link accepted the packet. Only an accepted packet yields a completion when it

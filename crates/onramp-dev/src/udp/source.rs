@@ -14,7 +14,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 /// make a `Source` of the address to which the request came ([`frame::Datagram`]), and give it to
 /// the flow of the answers.
 ///
-/// The process keeps one number for each pair of address and interface, at most 65,535 in all, and
+/// The process keeps one number for each pair of address and interface, at most 32,767 in all, and
 /// never forgets one. So make sources of addresses of this machine, not of every address that a
 /// stranger names.
 ///
@@ -40,7 +40,7 @@ impl Source {
     ///
     /// # Errors
     ///
-    /// `QuotaExceeded` if the process has made 65,535 other sources.
+    /// `QuotaExceeded` if the process has made 32,767 other sources.
     pub fn new(addr: IpAddr, interface: u32) -> io::Result<Self> {
         SOURCES.number(Local { addr, interface }).map(Self)
     }
@@ -64,6 +64,9 @@ static SOURCES: Sources = Sources {
     chunks: [const { OnceLock::new() }; u16::BITS as usize],
 };
 
+/// The largest number of a source that a packet has room for.
+const LAST: u16 = 32_767;
+
 /// The sources of the process. A thread that sends looks them up by number, without a lock.
 struct Sources {
     numbers: Mutex<BTreeMap<Local, NonZero<u16>>>,
@@ -77,9 +80,10 @@ impl Sources {
         if let Some(number) = numbers.get(&local) {
             return Ok(*number);
         }
-        let next = u16::try_from(numbers.len() + 1).ok().and_then(NonZero::new);
+        let next = u16::try_from(numbers.len() + 1).ok().filter(|next| *next <= LAST);
+        let next = next.and_then(NonZero::new);
         let number = next.ok_or_else(|| {
-            let why = "the process has made 65535 sources of UDP datagrams, and may make no more";
+            let why = "the process has made 32767 sources of UDP datagrams, and may make no more";
             io::Error::new(io::ErrorKind::QuotaExceeded, why)
         })?;
         let (chunk, place) = split(number);
@@ -115,12 +119,12 @@ mod tests {
         let sources =
             Sources { numbers: Mutex::default(), chunks: [const { OnceLock::new() }; 16] };
         let local = |n: u32| Local { addr: Ipv4Addr::from(n).into(), interface: n % 3 };
-        for n in 0..65_535 {
+        for n in 0..32_767 {
             let number = sources.number(local(n)).expect("there is one left");
             assert_eq!((u32::from(number.get()), sources.local(number)), (n + 1, Some(local(n))));
         }
         assert_eq!(sources.number(local(7)).expect("it has one").get(), 8);
-        let full = sources.number(local(65_535)).expect_err("there is none left");
+        let full = sources.number(local(32_767)).expect_err("there is none left");
         assert_eq!(full.kind(), io::ErrorKind::QuotaExceeded);
     }
 

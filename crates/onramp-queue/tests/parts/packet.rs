@@ -18,7 +18,7 @@ fn a_new_packet_says_nothing() {
 #[test]
 fn queue_layer_and_source_are_what_was_said_last() {
     let mut pkt = Packet::with_payload(b"abc");
-    for queue in [7, u16::MAX - 1, 1, 0] {
+    for queue in [7, u16::MAX, 1, 0] {
         pkt.set_queue(queue);
         assert_eq!((pkt.queue(), pkt.chosen_queue()), (queue, Some(queue)));
         assert_eq!(pkt.duplicate().chosen_queue(), Some(queue));
@@ -27,17 +27,20 @@ fn queue_layer_and_source_are_what_was_said_last() {
         pkt.set_layer(layer);
         assert_eq!((pkt.layer(), pkt.duplicate().layer()), (layer, layer));
     }
-    // This index takes the choice back.
-    pkt.set_queue(u16::MAX);
-    assert_eq!((pkt.queue(), pkt.chosen_queue()), (0, None));
     assert_eq!(Packet::new(1).duplicate().chosen_queue(), None);
-    assert_eq!(pkt.source(), None);
-    for number in [1, u16::MAX] {
-        pkt.set_source(NonZero::new(number));
-        assert_eq!((pkt.source(), pkt.duplicate().source()), (NonZero::new(number), pkt.source()));
+    for (mut pkt, queue) in [(pkt, Some(0)), (Packet::new(1), None)] {
+        for number in [0, 1, 0x7fff, 0] {
+            pkt.set_source(NonZero::new(number));
+            assert_eq!((pkt.source(), pkt.chosen_queue()), (NonZero::new(number), queue));
+            assert_eq!(pkt.duplicate().source(), pkt.source());
+        }
     }
-    pkt.set_source(None);
-    assert_eq!(pkt.source(), None);
+}
+
+#[test]
+#[should_panic(expected = "sources have the numbers 1 to 32767")]
+fn a_source_beyond_the_last_is_refused() {
+    Packet::new(1).set_source(NonZero::new(0x8000));
 }
 
 /// When a pool hands out a packet again, the packet has lost all properties that it had before,
