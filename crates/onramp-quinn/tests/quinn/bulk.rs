@@ -1,6 +1,8 @@
 //! Bulk transfers through qdiscs arrive intact, in both directions at once.
 
-use onramp_quinn::Options;
+use onramp::Link;
+use onramp_quinn::{OnrampSocket, Options};
+use onramp_tokio::Driver;
 use quinn::{EndpointConfig, TransportConfig};
 
 use crate::common::{
@@ -38,6 +40,25 @@ fn through_a_lossy_netem() {
 fn through_tbf() {
     transfer("tbf rate 200mbit burst 20kb limit 200kb", 2 * MB, |stats| {
         assert_eq!(drops(stats), 0, "what exceeds the credits waits in quinn");
+    });
+}
+
+/// A task of the runtime does the work of the runner.
+#[test]
+fn through_links_without_threads() {
+    run(async {
+        let tbf = "tbf rate 200mbit burst 20kb limit 200kb";
+        let (mut sockets, mut drivers) = (Vec::new(), Vec::new());
+        for _ in 0..2 {
+            let link = Link::udp("127.0.0.1:0").ports(1).qdisc(tbf).manual().build();
+            let link = link.expect("a link");
+            drivers.push(Driver::spawn(&link).expect("a task"));
+            sockets.push(OnrampSocket::new(link).expect("a socket"));
+        }
+        let (server, client) = (server(&sockets[0]), client(&sockets[1]));
+        let addr = server.local_addr().expect("an address");
+        let (at_server, at_client) = connect(&server, &client, addr).await;
+        exchange(&at_server, &at_client, MB).await;
     });
 }
 

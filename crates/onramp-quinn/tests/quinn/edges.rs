@@ -3,6 +3,7 @@
 use std::io::{self, IoSliceMut};
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 use onramp::dev::Null;
@@ -51,6 +52,52 @@ fn marks_segments_and_addresses_pass() {
         let stats = from.link().stats();
         assert_eq!(stats.sent, 4, "a batch is one packet");
         assert!(from.max_transmit_segments() > 1 && !from.may_fragment());
+    });
+}
+
+/// `netem` marks what it would lose, if the sender understands marks.
+#[test]
+fn a_mark_of_a_qdisc_arrives() {
+    run(async {
+        let from = socket("127.0.0.1:0", "netem loss 100% ecn", Options::default());
+        let to = socket("127.0.0.1:0", "fq", Options::default());
+        let destination = to.local_addr().expect("an address");
+        let (ecn, contents) = (Some(EcnCodepoint::Ect0), &[3; 100]);
+        let one = Transmit { destination, ecn, contents, segment_size: None, src_ip: None };
+        from.try_send(&one).expect("room");
+        assert_eq!(receive(&to, 100).await[0].ecn, Some(EcnCodepoint::Ce));
+    });
+}
+
+/// The endpoint itself, which waits for nothing, and the connections have the same threads.
+#[test]
+fn a_connection_waits_for_its_own_refusals_only() {
+    run(async {
+        let options = Options { credits: Credits { packets: 1, bytes: 1 }, ..Options::default() };
+        let socket = socket("127.0.0.1:0", "netem delay 100s", options);
+        let to = [(); 2].map(|()| std::net::UdpSocket::bind("127.0.0.1:0").expect("a socket"));
+        let send = |to: &std::net::UdpSocket| {
+            let destination = to.local_addr().expect("an address");
+            let contents = &[1; 1_000];
+            let one =
+                Transmit { destination, ecn: None, contents, segment_size: None, src_ip: None };
+            socket.try_send(&one)
+        };
+        let mut pollers = [(); 2].map(|()| Arc::clone(&socket).create_io_poller());
+        let mut may_send = |poller: usize| {
+            let mut cx = Context::from_waker(Waker::noop());
+            pollers[poller].as_mut().poll_writable(&mut cx).is_ready()
+        };
+        // What the qdisc delays keeps its credit.
+        while send(&to[0]).is_ok() {}
+        assert_eq!((socket.stats().full, socket.stats().replies_dropped), (1, 1));
+        assert!(may_send(0), "the refusal was the endpoint's");
+        let full = send(&to[0]).expect_err("no room");
+        assert_eq!(full.kind(), io::ErrorKind::WouldBlock);
+        assert!(!may_send(0), "the refusal was this connection's");
+        assert!(may_send(1) && send(&to[1]).is_ok(), "others send to other addresses");
+        assert!(!may_send(0), "it still waits");
+        assert_eq!(socket.stats().replies_dropped, 1);
     });
 }
 
