@@ -25,11 +25,6 @@ impl<'i> Blocks<'i> {
         Ok(Self(onramp_dev::capture::Blocks::new(input, name, advice)?))
     }
 
-    /// Returns the number of bytes read before the next block.
-    pub(crate) fn consumed(&self) -> u64 {
-        self.0.consumed()
-    }
-
     /// Calls `take` with the next block and returns the value that `take` returned; `None` if there
     /// are no more blocks. An error says at which byte of the input it happened.
     pub(crate) fn next<T>(

@@ -1,24 +1,18 @@
 //! The work of `onramp replay`: plays a capture through a tree of qdiscs in virtual time.
 
-#[cfg(test)]
-mod any;
-mod frame;
-mod player;
 mod rows;
 mod timeline;
 mod write;
 
 use std::cell::RefCell;
 
-use anyhow::Result;
+use anyhow::{Error, Result};
 use onramp_core::qdisc::Backlog;
 use onramp_core::{Rate, Tree};
-use onramp_queue::Packet;
-use onramp_sim::source::Source;
+use onramp_sim::capture::FLOWS_MAX;
+pub(crate) use onramp_sim::capture::{Flow, Player, Read};
 use onramp_sim::{BEGIN, Fate, Sim, Sink, Wire};
 
-pub(crate) use self::frame::Flow;
-pub(crate) use self::player::{Player, Read};
 use self::rows::Rows;
 pub(crate) use self::timeline::Timeline;
 use self::write::Writer;
@@ -27,8 +21,6 @@ use crate::output::Stream;
 /// Size in bytes of the largest packet that the link of a replay takes: 1,500 bytes and an Ethernet
 /// header of 14 bytes.
 pub(crate) const MTU: u32 = 1514;
-/// Largest number of flows that the results count separately.
-pub(crate) const FLOWS_MAX: usize = 1 << 16;
 /// Number of packets after which `watch`, the function that shows progress, is called again.
 const WATCH: u64 = 4_096;
 
@@ -78,7 +70,7 @@ pub(crate) fn run(
 ) -> Result<(Results, Result<()>)> {
     let player = RefCell::new(player);
     let mut sim = Sim::new(Wire::new(tree, plan.rate, 0));
-    sim.add(Playing(&player));
+    sim.add(&player);
     let mut sink = Sink::with_flows(FLOWS_MAX);
     let mut timeline = Timeline::default();
     let mut writer = streams.capture.map(Writer::new).transpose()?;
@@ -111,23 +103,9 @@ pub(crate) fn run(
     let held = tree.backlog();
     drop(sim);
     let (read, failed) = player.into_inner().into_read();
+    let failed = failed.map_err(Error::new);
     let error = failed.as_ref().err().map(|error| format!("{error:#}"));
     Ok((Results { plan, read, sink, timeline, held, stats, error }, failed))
-}
-
-/// The player (which reads the capture) as the source of packets for the simulation. The simulation
-/// takes packets from the player, and between them the replay asks the player about the packets
-/// that it has read. So both borrow the player from a `RefCell`.
-struct Playing<'p, 'i>(&'p RefCell<Player<'i>>);
-
-impl Source for Playing<'_, '_> {
-    fn due(&mut self) -> Option<onramp_core::Instant> {
-        self.0.borrow_mut().due()
-    }
-
-    fn packet(&mut self, _now: onramp_core::Instant) -> Option<Packet> {
-        self.0.borrow_mut().packet()
-    }
 }
 
 /// Returns the number of a packet in the capture, counted from 1, and the number of the capture's

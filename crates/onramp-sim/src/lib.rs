@@ -3,7 +3,8 @@
 //! A [`Sim`] plays the packets of [`source`]s through a tree of qdiscs in front of a [`Wire`]; a
 //! [`Sink`] counts what became of the packets. Module [`recording`] replays the packets that a real
 //! Linux kernel was given and compares what Onramp and the kernel did with them. Module [`aqm`] has
-//! scenarios that show the effects of active queue management.
+//! scenarios that show the effects of active queue management. Module `capture` (feature `capture`)
+//! plays capture files.
 //!
 //! Nothing in this crate reads a clock, and random numbers come from seeds, so a run with the same
 //! input always gives the same packets at the same times.
@@ -30,6 +31,8 @@
 #![forbid(unsafe_code)]
 
 pub mod aqm;
+#[cfg(feature = "capture")]
+pub mod capture;
 mod chance;
 mod fate;
 mod histogram;

@@ -99,6 +99,12 @@ impl<'a> Sim<'a> {
         &self.wire
     }
 
+    /// Ends the simulation and returns its wire, and with it the tree of qdiscs.
+    #[must_use]
+    pub fn into_wire(self) -> Wire {
+        self.wire
+    }
+
     /// Asks source `number` when it wants to send its next packet, and notes that time in `due`.
     fn ask(&mut self, number: usize) {
         let timed = &mut self.sources[number];

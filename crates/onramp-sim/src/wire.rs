@@ -63,6 +63,13 @@ impl Wire {
         &self.tree
     }
 
+    /// Returns the tree of qdiscs in front of the wire, with the packets that it still holds. Use
+    /// it to look at the tree, or to go on with it, after a simulation.
+    #[must_use]
+    pub fn into_tree(self) -> Tree {
+        self.tree
+    }
+
     /// Returns the time at which the wire wants to act next; `None` if it waits for a packet to
     /// come.
     pub(crate) fn due(&self) -> Option<Instant> {

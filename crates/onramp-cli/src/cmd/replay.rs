@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use onramp_core::Spec;
 use onramp_core::{Rate, Setup, Tree};
+use onramp_dev::capture::{Advice, Blocks};
 
-use crate::capture::{Advice, Blocks};
 use crate::error::{tell, usage};
 use crate::output::{self, Output};
 use crate::progress::Line;

@@ -6,8 +6,8 @@ use std::io::{BufWriter, Write};
 use anyhow::Result;
 use onramp_queue::DropReason;
 use onramp_sim::Fate;
+use onramp_sim::capture::Player;
 
-use super::player::Player;
 use super::{numbers, since_first};
 use crate::output::Stream;
 

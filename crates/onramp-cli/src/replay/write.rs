@@ -3,13 +3,12 @@
 use std::io::{self, BufWriter};
 
 use anyhow::Result;
+use onramp_dev::capture::{Block, Head, Interface, PACKET};
 use onramp_sim::Fate;
+use onramp_sim::capture::{Player, mark};
 
-use super::frame::{self, Head};
-use super::player::Player;
 use super::{numbers, since_first};
 use crate::output::Stream;
-use onramp_dev::capture::{Block, Interface, PACKET};
 
 /// Writes the packets that leave the tree of qdiscs into a pcapng file.
 pub(super) struct Writer {
@@ -75,7 +74,7 @@ impl Writer {
         self.frame.clear();
         self.frame.extend_from_slice(fate.packet.payload());
         if fate.marked {
-            frame::mark(fate.packet.layer(), &mut self.frame);
+            mark(fate.packet.layer(), &mut self.frame);
         }
         self.block.packet(interface, time, |bytes| match link {
             Some(link) => link.close(head.as_ref(), &self.frame, bytes),

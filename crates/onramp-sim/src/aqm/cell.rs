@@ -57,6 +57,7 @@ pub struct Flow {
 struct Part {
     sum_ns: u128,
     count: u64,
+    bytes: u64,
 }
 
 impl Measurement {
@@ -111,6 +112,7 @@ impl Measurement {
             if let Some(part) = self.parts.get_mut(part) {
                 part.sum_ns += u128::from(fate.sojourn_ns());
                 part.count += 1;
+                part.bytes += u64::from(fate.packet.len);
             }
         }
         if !counts {
@@ -162,6 +164,14 @@ impl Measurement {
     #[expect(clippy::cast_precision_loss, reason = "a mean")]
     pub fn parts(&self) -> impl Iterator<Item = Option<f64>> {
         self.parts.iter().map(|p| (p.count > 0).then(|| p.sum_ns as f64 / p.count as f64))
+    }
+
+    /// Returns the rate, in bits per second, at which the packets of all flows that react to
+    /// congestion were sent in each of the [`PARTS`] parts of the whole time, warm-up included.
+    #[expect(clippy::cast_precision_loss, reason = "a rate")]
+    pub fn goodput_parts(&self) -> impl Iterator<Item = f64> {
+        let seconds = self.part_seconds();
+        self.parts.iter().map(move |part| part.bytes as f64 * 8.0 / seconds)
     }
 
     /// Returns the length of each of the [`PARTS`] parts in seconds.

@@ -4,8 +4,6 @@ use std::fmt;
 use std::net::IpAddr;
 
 use etherparse::{IpNumber, LaxIpSlice};
-pub(super) use onramp_core::frame::priority;
-pub(super) use onramp_dev::capture::Head;
 use onramp_queue::Layer;
 
 const IPV4: u16 = 0x0800;
@@ -47,8 +45,9 @@ pub(super) fn tos(layer: Layer, data: &[u8]) -> Option<u8> {
     Some(if data[at] >> 4 == 4 { data[at + 1] } else { data[at] << 4 | data[at + 1] >> 4 })
 }
 
-/// Writes CE into the IP header, and updates the checksum of IPv4 (RFC 1624).
-pub(super) fn mark(layer: Layer, data: &mut [u8]) {
+/// Writes CE (congestion experienced) into the IP header of a frame, and updates the checksum of
+/// IPv4 (RFC 1624). `data` begins at `layer`. Use it to write out a packet that a qdisc has marked.
+pub fn mark(layer: Layer, data: &mut [u8]) {
     let Some(at) = ip(layer, data) else { return };
     if data[at] >> 4 == 6 {
         data[at + 1] |= 0x30;
@@ -95,17 +94,25 @@ fn word(data: &[u8], at: usize) -> Option<u16> {
 
 /// What the packets of a flow have in common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Flow {
+pub enum Flow {
     /// The addresses, the protocol and the ports, the source first. The ports are 0 if the protocol
     /// has none.
-    Ip { ends: [IpAddr; 2], protocol: u8, ports: [u16; 2] },
+    Ip {
+        /// The addresses of the source and the destination.
+        ends: [IpAddr; 2],
+        /// The number of the protocol, such as 17 for UDP.
+        protocol: u8,
+        /// The ports of the source and the destination.
+        ports: [u16; 2],
+    },
     /// A flow of packets that are not IP: their EtherType, or 0 if they have none.
     Other(u16),
 }
 
 impl Flow {
     /// Returns a hash of the flow. The hash is the same in every run.
-    pub(super) fn key(&self) -> u64 {
+    #[must_use]
+    pub fn key(&self) -> u64 {
         let mut key = 0;
         let mut add = |word: u64| key = mixed(key ^ word);
         match self {
@@ -130,7 +137,8 @@ impl Flow {
     }
 
     /// Returns the name of the protocol, such as `tcp` or `udp`, or its number.
-    pub(crate) fn protocol(&self) -> String {
+    #[must_use]
+    pub fn protocol(&self) -> String {
         match self {
             Self::Ip { protocol, .. } => match protocol {
                 1 => "icmp".into(),
@@ -147,7 +155,8 @@ impl Flow {
 
     /// Returns the source address if `end` is 0, or the destination address if `end` is 1, with the
     /// port if the flow has ports; `None` if the flow is not IP.
-    pub(crate) fn end(&self, end: usize) -> Option<String> {
+    #[must_use]
+    pub fn end(&self, end: usize) -> Option<String> {
         let Self::Ip { ends, ports, .. } = self else { return None };
         Some(match (ends[end], ports) {
             (address, [0, 0]) => address.to_string(),
