@@ -1,0 +1,182 @@
+"""A link for asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from typing import Optional, Sequence, Tuple, Union
+
+from . import _native
+
+__all__ = ["Link"]
+
+Address = Union[Tuple[str, int], Tuple[str, int, int, int]]
+Data = Union[bytes, bytearray]
+
+
+class Link(_native.Link):
+    """A link over UDP sockets, whose datagrams leave through a tree of qdiscs.
+
+    ``local`` is the address to which the sockets are bound (None: any), ``qdisc`` one qdisc or
+    lines of tc, as ``Tree`` takes them (None: ``fq``), ``ports`` the number of sockets, each with a
+    tree of its own, ``rate`` a rate that all ports together may not exceed, ``mtu`` the size of the
+    largest packet in bytes, ``credits`` how many datagrams may be in the link at a time (None: 96),
+    ``seed`` that of random choices.
+
+    The link has no thread. In an asyncio program, the event loop in which the first datagram was
+    sent does its work. Any other program calls ``run`` whenever ``fileno()`` is readable, and sends
+    by ``try_send``. A link belongs to the thread and to the process that made it: elsewhere its
+    methods raise ``RuntimeError``. When the program ends, the datagrams in the link are lost, so
+    end with ``await link.aclose()``, or use ``async with``.
+
+    Errors of the system are ``OSError``, with the number in ``errno``; wrong arguments are
+    ``ValueError``.
+
+    >>> import asyncio, socket, onramp
+    >>> receiver = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    >>> receiver.bind(("127.0.0.1", 0))
+    >>> async def main():
+    ...     async with onramp.Link(("127.0.0.1", 0), qdisc="fq maxrate 8mbit") as link:
+    ...         for number in range(3):
+    ...             await link.send(receiver.getsockname(), b"datagram %d" % number)
+    ...         await link.flush()
+    ...         return link.stats()["sent"]
+    >>> asyncio.run(main())
+    3
+    >>> [receiver.recv(100) for _ in range(3)]
+    [b'datagram 0', b'datagram 1', b'datagram 2']
+    >>> receiver.close()
+    """
+
+    _loop: Optional[asyncio.AbstractEventLoop] = None
+    _turn: asyncio.Lock
+    _round: Optional[asyncio.Future[None]] = None
+    _closed = False
+
+    def _attach(self) -> None:
+        """Has the running loop do the work of the link."""
+        if self._closed:
+            raise OSError(errno.ESHUTDOWN, "the link is closed")
+        loop = asyncio.get_running_loop()
+        if self._loop is loop:
+            return
+        if self._loop is not None and not self._loop.is_closed():
+            raise RuntimeError("the link belongs to another event loop, which still exists")
+        loop.add_reader(self.fileno(), self._on_ready)
+        self._loop, self._turn, self._round = loop, asyncio.Lock(), None
+
+    def _detach(self) -> None:
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.remove_reader(self.fileno())
+        self._loop = None
+
+    def _on_ready(self) -> None:
+        self.run()
+        self._end_round()
+
+    def _end_round(self) -> None:
+        """Wakes all tasks that wait for a round."""
+        ended, self._round = self._round, None
+        if ended is not None and not ended.done():
+            ended.set_result(None)
+
+    async def _next_round(self) -> None:
+        """Waits until datagrams have left, or the link was closed."""
+        if self._round is None:
+            self._round = asyncio.get_running_loop().create_future()
+        # Several tasks wait for one future, which the cancellation of one of them must not cancel.
+        await asyncio.shield(self._round)
+
+    async def send(
+        self,
+        dest: Address,
+        data: Data,
+        *,
+        flow: Optional[int] = None,
+        priority: int = 0,
+        mark: int = 0,
+        ecn: int = 0,
+        pacing_rate: Optional[str] = None,
+    ) -> None:
+        """Gives a datagram to the link. Waits while the link has no room.
+
+        ``dest`` is the address of the receiver: an IP address and a port. ``flow`` is the key of
+        the flow; None: all datagrams to one destination are one flow. Qdiscs treat the flows
+        fairly, and keep the order of each. ``priority``, ``mark`` and ``ecn`` are those of the
+        packet, and ``pacing_rate`` the rate to which ``fq`` paces the flow, such as ``"2mbit"``.
+
+        A task that is cancelled meanwhile has sent nothing. Raises ``OSError``: ``EMSGSIZE`` if no
+        datagram can be so large, ``ESHUTDOWN`` if the link is closed, ``EIO`` if its port is dead.
+        """
+        await self.send_batch(
+            dest,
+            (data,),
+            flow=flow,
+            priority=priority,
+            mark=mark,
+            ecn=ecn,
+            pacing_rate=pacing_rate,
+        )
+
+    async def send_batch(
+        self,
+        dest: Address,
+        payloads: Sequence[Data],
+        *,
+        flow: Optional[int] = None,
+        priority: int = 0,
+        mark: int = 0,
+        ecn: int = 0,
+        pacing_rate: Optional[str] = None,
+    ) -> None:
+        """Gives datagrams of one flow to the link, as ``send`` does, at less cost for each.
+
+        Tasks that wait get their turns in the order in which they called. A task that is cancelled
+        or gets an exception meanwhile may have sent the first of the datagrams.
+        """
+        self._attach()
+        rest = list(payloads)
+        async with self._turn:
+            while rest:
+                sent = self.try_send(
+                    dest,
+                    rest,
+                    flow=flow,
+                    priority=priority,
+                    mark=mark,
+                    ecn=ecn,
+                    pacing_rate=pacing_rate,
+                )
+                del rest[:sent]
+                if not sent:
+                    await self._next_round()
+
+    async def flush(self) -> None:
+        """Waits until the link has sent or dropped every datagram, or is closed."""
+        while not self._closed and self.in_flight() > 0:
+            self._attach()
+            await self._next_round()
+
+    def close(self) -> int:
+        """Closes the link at once. Returns how many datagrams it dropped (``purged``)."""
+        self._detach()
+        self._closed = True
+        purged = self.shut()
+        self._end_round()
+        return purged
+
+    async def aclose(self, timeout: Optional[float] = 1.0) -> int:
+        """Waits until the link is empty, at most ``timeout`` seconds (None: without end), and
+        closes it. Returns how many datagrams it dropped (``purged``)."""
+        try:
+            await asyncio.wait_for(self.flush(), timeout)
+        except asyncio.TimeoutError:
+            pass
+        return self.close()
+
+    async def __aenter__(self) -> Link:
+        self._attach()
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        await self.aclose()

@@ -1,0 +1,243 @@
+//! A link over UDP sockets without threads, as a Python class.
+
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::net::{IpAddr, SocketAddr, SocketAddrV6};
+use std::os::fd::AsRawFd as _;
+use std::sync::{Mutex, PoisonError};
+use std::thread::{self, ThreadId};
+use std::time::Duration;
+
+use onramp::{Credits, Mapping, Sender};
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedBytes;
+use pyo3::types::PyDict;
+
+use crate::{errors, lines};
+
+/// Bytes that the credits of a link allow, if the program sets only their number of packets.
+const CREDIT_BYTES: u32 = 1 << 20;
+
+/// A link over UDP sockets without threads: ``onramp.Link`` is this class with methods for asyncio.
+///
+/// A link belongs to the thread and to the process that made it: in another thread, and in a child
+/// of ``fork``, every method raises ``RuntimeError``.
+#[pyclass(module = "onramp._native", subclass)]
+pub(crate) struct Link {
+    link: onramp::Link,
+    /// The link's only sender. The lock is never contended: it only makes the class `Sync`.
+    sender: Mutex<Sender>,
+    thread: ThreadId,
+    process: u32,
+}
+
+/// Reads the address of a socket as Python writes it: a tuple of the host, the port and, for IPv6,
+/// optionally the flow label and the scope.
+fn address(given: &Bound<'_, PyAny>, name: &str) -> PyResult<SocketAddr> {
+    let (host, port, label, scope) = given
+        .extract::<(String, u16)>()
+        .map(|(host, port)| (host, port, 0, 0))
+        .or_else(|_| given.extract::<(String, u16, u32, u32)>())
+        .map_err(|_| errors::value(format!("{name}: expected (host, port), as a socket has it")))?;
+    let host: IpAddr = host.parse().map_err(|_| {
+        errors::value(format!(
+            "{name}: {host:?} is no IP address; resolve names first, with loop.getaddrinfo"
+        ))
+    })?;
+    Ok(match host {
+        IpAddr::V4(_) => SocketAddr::new(host, port),
+        IpAddr::V6(host) => SocketAddrV6::new(host, port, label, scope).into(),
+    })
+}
+
+/// Returns an address as Python writes it.
+fn tuple(py: Python<'_>, address: SocketAddr) -> PyResult<Bound<'_, PyAny>> {
+    Ok(match address {
+        SocketAddr::V4(four) => (four.ip().to_string(), four.port()).into_pyobject(py)?.into_any(),
+        SocketAddr::V6(six) => (six.ip().to_string(), six.port(), six.flowinfo(), six.scope_id())
+            .into_pyobject(py)?
+            .into_any(),
+    })
+}
+
+impl Link {
+    fn sender(&mut self) -> &mut Sender {
+        self.sender.get_mut().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Checks that the caller may use the link.
+    fn check(&self) -> PyResult<()> {
+        if self.process != std::process::id() {
+            return Err(PyRuntimeError::new_err(format!(
+                "the link was made in process {}, before a fork: make a link in each process",
+                self.process
+            )));
+        }
+        if self.thread != thread::current().id() {
+            let text = "the link belongs to the thread that made it: use it there, or have the \
+                        thread's event loop do so (loop.call_soon_threadsafe)";
+            return Err(PyRuntimeError::new_err(text));
+        }
+        Ok(())
+    }
+}
+
+#[pymethods]
+impl Link {
+    #[new]
+    #[pyo3(signature = (
+        local = None, *, qdisc = None, ports = 1, rate = None, mtu = None, credits = None,
+        seed = None
+    ))]
+    fn new(
+        local: Option<&Bound<'_, PyAny>>,
+        qdisc: Option<&Bound<'_, PyAny>>,
+        ports: usize,
+        rate: Option<&str>,
+        mtu: Option<u32>,
+        credits: Option<u32>,
+        seed: Option<u64>,
+    ) -> PyResult<Self> {
+        let any = SocketAddr::from(([0, 0, 0, 0], 0));
+        let local = local.map_or(Ok(any), |local| address(local, "local"))?;
+        let mut builder = onramp::Link::udp(local).ports(ports).manual();
+        if let Some(qdisc) = qdisc {
+            builder = builder.tree(&lines::setup(qdisc)?);
+        }
+        if let Some(rate) = rate {
+            builder = builder.rate(lines::rate(rate)?);
+        }
+        if let Some(mtu) = mtu {
+            builder = builder.mtu(mtu);
+        }
+        if let Some(packets) = credits {
+            builder = builder.credits(Credits { packets, bytes: CREDIT_BYTES });
+        }
+        if let Some(seed) = seed {
+            builder = builder.seed(seed);
+        }
+        let link = builder.build().map_err(errors::build)?;
+        let sender = Mutex::new(link.sender());
+        let (thread, process) = (thread::current().id(), std::process::id());
+        Ok(Self { link, sender, thread, process })
+    }
+
+    /// Gives datagrams to the link, as many as it has room for, and returns their number.
+    ///
+    /// Never waits. ``dest`` is the address of the receiver: an IP address and a port. ``flow`` is
+    /// the key of the flow (None: all datagrams to one destination are one flow), ``pacing_rate``
+    /// the rate to which ``fq`` paces the flow, such as ``"2mbit"``, headers included.
+    #[expect(clippy::too_many_arguments, reason = "Python names them")]
+    #[pyo3(signature = (
+        dest, payloads, *, flow = None, priority = 0, mark = 0, ecn = 0, pacing_rate = None
+    ))]
+    fn try_send(
+        &mut self,
+        dest: &Bound<'_, PyAny>,
+        payloads: Vec<PyBackedBytes>,
+        flow: Option<u64>,
+        priority: u32,
+        mark: u32,
+        ecn: u8,
+        pacing_rate: Option<&str>,
+    ) -> PyResult<usize> {
+        self.check()?;
+        let dest = address(dest, "dest")?;
+        if ecn > 3 {
+            return Err(errors::value(format!("ecn: {ecn}: expected 0 to 3")));
+        }
+        let key = flow.unwrap_or_else(|| {
+            let mut hasher = DefaultHasher::new();
+            dest.hash(&mut hasher);
+            hasher.finish()
+        });
+        let sender = self.sender();
+        let flow = sender.flow_with(dest, Mapping::Hash(key));
+        let mut flow = flow.with_priority(priority).with_mark(mark).with_ecn(ecn);
+        if let Some(rate) = pacing_rate {
+            flow.set_pacing_rate(lines::rate(rate)?);
+        }
+        // The second try sends packets that are only staged, if that frees credit.
+        let tried = sender.try_send_batch(&flow, &payloads);
+        let tried = tried.or_else(|_| sender.try_send_batch(&flow, &payloads));
+        tried.or_else(|error| errors::send(error).map_or(Ok(0), Err))
+    }
+
+    /// Sends the datagrams whose time has come. Call it when ``fileno()`` is readable.
+    ///
+    /// Returns how many seconds later to call it again, which the descriptor tells too; None if
+    /// nothing is left to do until the program sends again.
+    fn run(&mut self) -> PyResult<Option<f64>> {
+        self.check()?;
+        let next = self.link.run();
+        self.sender().reclaim();
+        let now = self.link.now();
+        Ok(next.map(|next| Duration::from_nanos(next.since(now)).as_secs_f64()))
+    }
+
+    /// Returns the number of the descriptor that is readable when ``run`` has work.
+    fn fileno(&self) -> PyResult<i32> {
+        self.check()?;
+        let descriptor = self.link.descriptor();
+        Ok(descriptor.unwrap_or_else(|| unreachable!("the link has no threads")).as_raw_fd())
+    }
+
+    /// Returns the number of datagrams that the link has accepted, and that it has neither sent nor
+    /// dropped yet.
+    fn in_flight(&mut self) -> PyResult<u32> {
+        self.check()?;
+        self.sender().reclaim();
+        Ok(self.sender().in_flight())
+    }
+
+    /// Changes the link's tree of qdiscs by a line of tc, such as ``"qdisc replace root fq"``.
+    fn tc(&mut self, line: &str) -> PyResult<()> {
+        self.check()?;
+        let mut tried = (*self.link.setup()).clone();
+        lines::apply(&mut tried, line).map_err(errors::value)?;
+        let line = lines::whole(&self.link.setup(), line);
+        self.link.change(line).map(|_| ()).map_err(errors::port)
+    }
+
+    /// Returns the local address of the socket of a port, as ``socket.getsockname`` does.
+    #[pyo3(signature = (port = 0))]
+    fn local_addr<'py>(&self, py: Python<'py>, port: usize) -> PyResult<Bound<'py, PyAny>> {
+        self.check()?;
+        match self.link.local_addr(port) {
+            Some(address) => tuple(py, address),
+            None => Err(errors::value(format!("port: {port}: the link has no socket for it"))),
+        }
+    }
+
+    /// Returns the counters of the link: while nothing moves, ``submitted`` + ``made`` = ``sent`` +
+    /// ``dropped`` (by reason) + ``held``.
+    fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        self.check()?;
+        let stats = self.link.stats();
+        let dropped = PyDict::new(py);
+        for (reason, count) in &stats.dropped {
+            dropped.set_item(reason.name(), count)?;
+        }
+        let counters = PyDict::new(py);
+        for (name, count) in [
+            ("submitted", stats.submitted),
+            ("made", stats.made),
+            ("refused", stats.refused),
+            ("sent", stats.sent),
+            ("sent_bytes", stats.sent_bytes),
+            ("held", stats.held),
+            ("credits", stats.credits.into()),
+            ("waits", stats.waits),
+        ] {
+            counters.set_item(name, count)?;
+        }
+        counters.set_item("dropped", dropped)?;
+        Ok(counters)
+    }
+
+    /// Refuses new datagrams, drops those that are left, and returns their number. Never waits.
+    fn shut(&mut self) -> PyResult<u64> {
+        self.check()?;
+        Ok(self.link.close(Duration::ZERO).purged)
+    }
+}
