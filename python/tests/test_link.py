@@ -1,0 +1,283 @@
+"""Links: datagrams over the loopback, with and without asyncio."""
+
+import asyncio
+import errno
+import os
+import select
+import socket
+import subprocess
+import sys
+import threading
+import time
+
+import onramp
+import pytest
+
+HERE = ("127.0.0.1", 0)
+# Far longer than anything here takes, also beside other programs.
+LONG = 60
+
+
+@pytest.fixture
+def receiver():
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as here:
+        here.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
+        here.bind(HERE)
+        here.settimeout(LONG)
+        yield here
+
+
+def run(main):
+    return asyncio.run(asyncio.wait_for(main, LONG))
+
+
+def test_datagrams_arrive_in_order_from_the_local_address(receiver):
+    async def main():
+        async with onramp.Link(HERE, qdisc="pfifo limit 1000") as link:
+            for number in range(300):
+                await link.send(receiver.getsockname(), b"%d" % number)
+            await link.send_batch(receiver.getsockname(), [b"a", bytearray(b"b"), b"c"])
+            await link.flush()
+            return link.local_addr(), link.stats()
+
+    local, stats = run(main())
+    got = [receiver.recvfrom(100) for _ in range(303)]
+    assert [data for data, _ in got] == [b"%d" % number for number in range(300)] + [
+        b"a",
+        b"b",
+        b"c",
+    ]
+    assert {source for _, source in got} == {local}
+    assert (stats["submitted"], stats["sent"], stats["dropped"], stats["held"]) == (303, 303, {}, 0)
+
+
+def test_a_rate_takes_time_and_tasks_wait_for_room(receiver):
+    """200 datagrams of 1,042 bytes on the wire take 0.2 s at 8 Mbit/s, wherever they wait."""
+
+    async def main():
+        lines = "tbf rate 8mbit burst 2kb limit 1mb"
+        async with onramp.Link(HERE, qdisc=lines, credits=8) as link:
+            began = time.monotonic()
+
+            async def send(first):
+                for number in range(50):
+                    await link.send(receiver.getsockname(), bytes([first, number]) + bytes(998))
+
+            await asyncio.gather(*map(send, range(4)))
+            assert link.in_flight() <= 8
+            await link.flush()
+            return time.monotonic() - began, link.stats()
+
+    took, stats = run(main())
+    assert took > 0.18 and stats["sent"] == 200 and stats["dropped"] == {}
+    got = [receiver.recv(2000)[:2] for _ in range(200)]
+    for first in range(4):
+        assert [data[1] for data in got if data[0] == first] == list(range(50))
+
+
+def test_pacing_and_flows(receiver):
+    async def main():
+        async with onramp.Link(HERE, qdisc="fq low_rate_threshold 100mbit") as link:
+            began = time.monotonic()
+            for number in range(11):
+                await link.send(
+                    receiver.getsockname(), bytes(958), flow=number % 2, pacing_rate="400kbit"
+                )
+            await link.flush()
+            return time.monotonic() - began
+
+    # Each flow has a datagram in 20 ms.
+    assert run(main()) > 0.09
+
+
+def test_a_cancelled_task_leaves_the_others_their_turns(receiver):
+    async def main():
+        link = onramp.Link(HERE, qdisc="tbf rate 80kbit burst 1600 limit 1mb", credits=2)
+        dest = receiver.getsockname()
+        tasks = [asyncio.ensure_future(link.send(dest, bytes([n]) + bytes(199))) for n in range(20)]
+        await asyncio.sleep(0)
+        for number in (10, 15):
+            tasks[number].cancel()
+        done = await asyncio.gather(*tasks, return_exceptions=True)
+        await link.flush()
+        assert link.close() == 0
+        return [number for number, end in enumerate(done) if end is not None]
+
+    assert run(main()) == [10, 15]
+    assert [receiver.recv(500)[0] for _ in range(18)] == [
+        n for n in range(20) if n not in (10, 15)
+    ]
+
+
+def test_a_close_drops_what_is_left_and_ends_waits(receiver):
+    async def main():
+        link = onramp.Link(HERE, qdisc="netem delay 200s", credits=4)
+        dest = receiver.getsockname()
+        await link.send_batch(dest, [b"x"] * 4)
+        waits = [asyncio.ensure_future(link.send(dest, b"y")), asyncio.ensure_future(link.flush())]
+        await asyncio.sleep(0.05)
+        assert not any(task.done() for task in waits)
+        assert await link.aclose(0.05) == 4
+        sent, flushed = await asyncio.gather(*waits, return_exceptions=True)
+        assert isinstance(sent, OSError) and sent.errno == errno.ESHUTDOWN and flushed is None
+        assert link.stats()["dropped"] == {"purged": 4} and link.in_flight() == 0
+        with pytest.raises(OSError, match="the link is closed"):
+            await link.send(dest, b"z")
+        with pytest.raises(OSError, match="the link is closed"):
+            link.tc("qdisc replace root fq")
+        assert link.close() == await link.aclose() == 4
+        await link.flush()
+
+    run(main())
+
+
+def test_without_asyncio_the_program_runs_the_link(receiver):
+    link = onramp.Link(HERE, qdisc="tbf rate 1mbit burst 1600 limit 100kb")
+    assert link.run() is None
+    assert link.try_send(receiver.getsockname(), [bytes(1000)] * 5) == 5
+    waited = 0
+    while link.in_flight():
+        assert select.select([link.fileno()], [], [], LONG)[0]
+        later = link.run()
+        assert later is None or 0 <= later < 1
+        waited += 1
+    assert waited >= 3 and link.stats()["sent"] == 5
+    assert link.shut() == 0
+
+
+def test_lines_of_tc_change_a_link(receiver):
+    link = onramp.Link(HERE, qdisc="netem delay 200s")
+    link.try_send(receiver.getsockname(), [b"x"] * 3)
+    with pytest.raises(ValueError, match="fqq"):
+        link.tc("qdisc replace root fqq")
+    with pytest.raises(ValueError, match="nothing comes in"):
+        link.tc("qdisc add ingress")
+        link.tc("filter add ingress matchall action drop")
+    link.tc("qdisc replace root pfifo")
+    assert link.stats()["dropped"] == {"purged": 3}
+
+
+def test_errors_are_those_of_the_system_or_of_values(receiver):
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken:
+        taken.bind(HERE)
+        with pytest.raises(OSError) as raised:
+            onramp.Link(taken.getsockname())
+    assert raised.value.errno == errno.EADDRINUSE and "choose another port" in str(raised.value)
+    with pytest.raises(OSError) as raised:
+        onramp.Link(("192.0.2.1", 0))
+    assert raised.value.errno == errno.EADDRNOTAVAIL
+    for arguments, text in [
+        ({"local": ("localhost", 0)}, "local: \"localhost\" is no IP address"),
+        ({"local": 7}, "local: expected (host, port)"),
+        ({"qdisc": "fqq"}, "fqq"),
+        ({"rate": "fast"}, "such as 10mbit"),
+        ({"credits": 0}, "credits is 0; expected 1 to 32768 packets"),
+        ({"ports": 0}, "ports"),
+    ]:
+        with pytest.raises(ValueError) as wrong:
+            onramp.Link(**arguments)
+        assert text in str(wrong.value), wrong.value
+    link = onramp.Link(HERE)
+    dest = receiver.getsockname()
+    with pytest.raises(OSError) as raised:
+        link.try_send(dest, [bytes(65_508)])
+    assert raised.value.errno == errno.EMSGSIZE and "larger than a UDP datagram" in str(raised.value)
+    for arguments, text in [
+        ((("example.org", 1), [b""]), "dest: \"example.org\" is no IP address"),
+        ((dest, [b""], {"ecn": 4}), "ecn: 4"),
+        ((dest, [b""], {"pacing_rate": "x"}), "such as 10mbit"),
+    ]:
+        *arguments, options = (*arguments, {}) if len(arguments) == 2 else arguments
+        with pytest.raises(ValueError) as wrong:
+            link.try_send(*arguments, **options)
+        assert text in str(wrong.value)
+    with pytest.raises(TypeError):
+        link.try_send(dest, ["text"])
+
+
+def test_ipv6_addresses_have_four_parts():
+    try:
+        link = onramp.Link(("::1", 0))
+    except OSError as error:
+        pytest.skip(f"no IPv6: {error}")
+    local = link.local_addr()
+    assert len(local) == 4 and local[0] == "::1"
+    with socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) as here:
+        here.bind(("::1", 0))
+        here.settimeout(LONG)
+        assert link.try_send(here.getsockname(), [b"six"]) == 1
+        while link.in_flight():
+            link.run()
+        assert here.recvfrom(9) == (b"six", local)
+
+
+def test_another_thread_is_refused(receiver):
+    link = onramp.Link(HERE)
+    found = []
+
+    def use():
+        for call in (link.run, link.stats, link.in_flight, link.fileno, link.shut):
+            with pytest.raises(RuntimeError, match="belongs to the thread"):
+                call()
+            found.append(call)
+
+    other = threading.Thread(target=use)
+    other.start()
+    other.join()
+    assert len(found) == 5 and link.stats()["sent"] == 0
+
+
+def test_another_loop_is_refused_while_the_first_exists(receiver):
+    link = onramp.Link(HERE)
+    dest = receiver.getsockname()
+    first, second = asyncio.new_event_loop(), asyncio.new_event_loop()
+    first.run_until_complete(link.send(dest, b"1"))
+    with pytest.raises(RuntimeError, match="another event loop"):
+        second.run_until_complete(link.send(dest, b"2"))
+    first.close()
+    second.run_until_complete(link.send(dest, b"3"))
+    second.run_until_complete(link.aclose())
+    second.close()
+    assert [receiver.recv(9), receiver.recv(9)] == [b"1", b"3"]
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_child_is_refused(receiver):
+    link = onramp.Link(HERE)
+    child = os.fork()
+    if child == 0:
+        try:
+            link.run()
+        except RuntimeError as error:
+            os._exit(0 if "before a fork" in str(error) else 2)
+        finally:
+            os._exit(3)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert link.try_send(receiver.getsockname(), [b"x"]) == 1
+
+
+END = """
+import asyncio, onramp
+link = onramp.Link(("127.0.0.1", 0), qdisc="netem delay 200s")
+async def main():
+    await link.send(("127.0.0.1", 9), b"x")
+    {rest}
+{start}
+"""
+
+
+@pytest.mark.parametrize(
+    ("start", "rest"),
+    [
+        ("asyncio.run(main())", "pass"),
+        ("asyncio.run(main()); link.fileno()", "pass"),
+        ("loop = asyncio.new_event_loop(); loop.run_until_complete(main())", "pass"),
+        ("link.try_send(('127.0.0.1', 9), [b'x'])", "pass"),
+        ("asyncio.run(main())", "asyncio.ensure_future(link.flush())"),
+    ],
+)
+def test_programs_end_with_a_live_link(start, rest):
+    code = END.format(start=start, rest=rest)
+    command = [sys.executable, "-X", "faulthandler", "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LONG)
+    assert done.returncode == 0 and "rror" not in done.stderr, done.stderr
