@@ -4,7 +4,7 @@ use std::fs;
 use std::time::Duration;
 
 use crate::shell::{cargo, run as shell, timed};
-use crate::{Failure, Outcome, api, checks, deb, mutants, readme, suite, tidy};
+use crate::{Failure, Outcome, api, checks, deb, mutants, python, readme, suite, tidy};
 
 type Check = (&'static str, fn() -> Outcome);
 
@@ -27,6 +27,7 @@ const CHECKS: &[Check] = &[
     ("chaos", || checks::chaos(&["--minutes".into(), "1".into()])),
     ("deb", || deb::run(&["--debug".into(), "--check".into()])),
     ("readme", || readme::run(&[])),
+    ("python", python::run_python),
     ("test", || suite::run(&[])),
 ];
 

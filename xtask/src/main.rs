@@ -10,6 +10,7 @@ mod layers;
 mod lex;
 mod mutants;
 mod mutation;
+mod python;
 mod readme;
 mod repeat;
 mod shell;
@@ -45,6 +46,7 @@ usage: cargo xtask COMMAND
   features        check the combinations of features that an embedder may use, and run the tests
                   that need none
   api             compare the public API with docs/api/: --write
+  python          build the Python package in python/, and run its tests and examples
   package         pack every crate that is published; build those that programs link from theirs
   deb             make a Debian package of the program: --debug, --check
 
@@ -95,6 +97,7 @@ fn main() -> ExitCode {
         Some("aarch64") => none(rest, checks::aarch64),
         Some("features") => none(rest, checks::features),
         Some("api") => api::run_api(rest),
+        Some("python") => none(rest, python::run_python),
         Some("package") => none(rest, checks::package),
         Some("deb") => deb::run(rest),
         Some("help" | "--help" | "-h") => {

@@ -144,7 +144,7 @@ fn unable(error: impl std::fmt::Display) -> Failure {
 }
 
 /// Returns the path of the program `onramp`. Cargo has put it beside this program, xtask.
-fn program() -> std::io::Result<PathBuf> {
+pub(crate) fn program() -> std::io::Result<PathBuf> {
     Ok(std::env::current_exe()?.with_file_name("onramp"))
 }
 

@@ -10,7 +10,7 @@ of an asyncio program through a tree of qdiscs.
 >>> tree = onramp.Tree("fq_codel")
 >>> replay = tree.replay(times, np.full(1000, 1250), rate="10mbit")
 >>> int(replay.sojourn_ns.max()) > 100_000_000, int((replay.drop_reasons > 0).sum())
-(True, 7)
+(True, 27)
 """
 
 from . import aqm

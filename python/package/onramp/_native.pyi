@@ -1,8 +1,23 @@
 import os
-from typing import Any, Dict, List, Literal, Optional, Sequence, Tuple, Union, overload
+from typing import Any, Dict, List, Literal, Optional, Sequence, Tuple, Union, final, overload
 
 import numpy as np
 import numpy.typing as npt
+
+__all__ = [
+    "DROP_REASONS",
+    "DROP_REASON_TEXTS",
+    "SCENARIOS",
+    "__version__",
+    "Tree",
+    "Packet",
+    "Replay",
+    "Capture",
+    "Link",
+    "Measurement",
+    "read_pcap",
+    "run_scenario",
+]
 
 __version__: str
 DROP_REASONS: Tuple[str, ...]
@@ -12,6 +27,7 @@ SCENARIOS: Dict[str, str]
 _Integers = Union[npt.NDArray[np.integer[Any]], Sequence[int]]
 _Address = Union[Tuple[str, int], Tuple[str, int, int, int]]
 
+@final
 class Packet:
     @property
     def cookie(self) -> int: ...
@@ -28,6 +44,7 @@ class Packet:
     @property
     def drop_reason(self) -> Optional[str]: ...
 
+@final
 class Replay:
     @property
     def departures(self) -> npt.NDArray[np.int64]: ...
@@ -50,6 +67,7 @@ class Replay:
     @property
     def held(self) -> int: ...
 
+@final
 class Tree:
     def __new__(
         cls, tc_lines: Union[str, Sequence[str]], mtu: int = 1514, seed: int = 0
@@ -99,6 +117,7 @@ class Tree:
     def __len__(self) -> int: ...
     def __bool__(self) -> bool: ...
 
+@final
 class Capture:
     @property
     def times_ns(self) -> npt.NDArray[np.int64]: ...
@@ -153,6 +172,7 @@ class Link:
     def stats(self) -> Dict[str, Any]: ...
     def shut(self) -> int: ...
 
+@final
 class Measurement:
     @property
     def scenario(self) -> str: ...

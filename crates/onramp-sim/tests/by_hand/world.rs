@@ -3,6 +3,7 @@
 
 use std::cell::RefCell;
 
+use onramp_core::qdisc::Dequeue;
 use onramp_core::{Instant, Rate, Setup, Tree};
 use onramp_queue::Packet;
 use onramp_sim::source::{News, Source};
@@ -176,4 +177,20 @@ fn the_end_is_part_of_time() {
     assert_eq!((sim.by_ref().count(), sim.now()), (1, at(5)));
     sim.stop_at(at(6));
     assert_eq!((sim.by_ref().count(), sim.now()), (1, at(6)));
+}
+
+/// After a run, the tree is the caller's, with the packets that it still holds.
+#[test]
+fn the_tree_outlives_its_simulation() {
+    let setup = Setup::of("netem delay 5ms".parse().expect("a qdisc"));
+    let tree = Tree::of(&setup, 1514, 1).expect("it has a root");
+    let log = Log::default();
+    let mut sim = Sim::new(Wire::new(tree, None, 0));
+    let times = vec![(0, 1), (10, 2)];
+    sim.add(Scripted { name: "one", times, back_ns: None, log: &log });
+    sim.stop_at(at(5_000_000));
+    assert_eq!((&mut sim).map(|fate| fate.packet.cookie).collect::<Vec<_>>(), [1]);
+    let mut tree = sim.into_wire().into_tree();
+    assert_eq!(tree.backlog().packets, 1);
+    assert!(matches!(tree.dequeue(at(5_000_010)), Dequeue::Ready(pkt) if pkt.cookie & 0xff == 2));
 }

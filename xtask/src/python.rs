@@ -1,0 +1,79 @@
+//! The check of the Python package in `python/`: builds its wheel, installs it, and runs its tests.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::readme::program;
+use crate::shell::{cargo, root, run, succeeds};
+use crate::{Failure, Outcome};
+
+/// What the check needs from the Python Package Index.
+const TOOLS: [&str; 4] = ["maturin>=1.7,<2", "numpy", "pytest", "mypy"];
+
+/// Builds the Python package and checks it. Without Python, prints that the check is skipped: the
+/// project's other parts need none. Without the network, the check cannot run.
+pub(crate) fn run_python() -> Outcome {
+    if !succeeds(Command::new("python3").arg("--version")) {
+        eprintln!("SKIP: python: there is no python3");
+        return Ok(());
+    }
+    let manifest = ["--manifest-path", "python/Cargo.toml"];
+    run(cargo(&["fmt", "--check"]).args(manifest))?;
+    let folder = root().join("target/python");
+    let venv = folder.join("venv");
+    let python = environment(&venv)?;
+    // The wheel is built without optimisation across crates: only the tests use it.
+    let wheels = folder.join("wheels");
+    let _ = fs::remove_dir_all(&wheels);
+    let mut maturin = Command::new(venv.join("bin/maturin"));
+    maturin.args(["build", "--quiet", "--locked"]).args(manifest).current_dir(root());
+    maturin.arg("--out").arg(&wheels).arg("--target-dir").arg(&folder);
+    run(maturin.arg("--interpreter").arg(&python))?;
+    run(pip(&python).args(["--no-deps", "--force-reinstall"]).arg(wheel(&wheels)?))?;
+    let mut clippy = cargo(&["clippy", "--locked", "--target-dir"]);
+    clippy.arg(&folder).args(manifest).env("PYO3_PYTHON", &python);
+    run(clippy.args(["--", "-D", "warnings"]))?;
+    // The tests compare the package with the program.
+    run(&mut cargo(&["build", "-p", "onramp-cli"]))?;
+    let inside = root().join("python");
+    let mut tests = Command::new(&python);
+    tests.args(["-m", "pytest", "-q"]).current_dir(&inside);
+    let unable = |err| Failure::Unable(format!("python: {err}"));
+    run(tests.env("ONRAMP", program().map_err(unable)?))?;
+    // The stubs have to agree with the module, and the package with its own types.
+    let mut stubs = Command::new(&python);
+    stubs.args(["-m", "mypy.stubtest", "--ignore-disjoint-bases", "onramp"]);
+    run(stubs.current_dir(&folder))?;
+    let mut types = Command::new(&python);
+    run(types.args(["-m", "mypy", "--strict", "package/onramp"]).current_dir(&inside))
+}
+
+/// Makes a virtual environment with the tools, and returns its Python.
+fn environment(venv: &Path) -> Result<PathBuf, Failure> {
+    let python = venv.join("bin/python");
+    let unable = |what: &str| Failure::Unable(format!("python: {what}"));
+    if !succeeds(Command::new(&python).args(["-m", "pip", "--version"])) {
+        run(Command::new("python3").args(["-m", "venv", "--clear"]).arg(venv))
+            .map_err(|_| unable("no virtual environment; on Debian, install python3-venv"))?;
+    }
+    run(pip(&python).args(TOOLS))
+        .map_err(|_| unable("pip cannot install the tools; is there a network?"))?;
+    Ok(python)
+}
+
+/// Makes the command that installs packages.
+fn pip(python: &Path) -> Command {
+    let mut pip = Command::new(python);
+    pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]);
+    pip
+}
+
+/// Returns the only file in a folder.
+fn wheel(folder: &Path) -> Result<PathBuf, Failure> {
+    let mut entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    match (entries.next(), entries.next()) {
+        (Some(wheel), None) => Ok(wheel.path()),
+        _ => Err(Failure::Failed(format!("{}: expected one wheel", folder.display()))),
+    }
+}
