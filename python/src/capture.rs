@@ -1,7 +1,7 @@
 //! Captures: as arrays, and as the packets of a replay.
 
 use std::cell::RefCell;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use numpy::{IntoPyArray as _, PyArray1};
 use onramp::dev::capture::{Advice, Blocks};
@@ -16,7 +16,7 @@ use crate::errors;
 const INTERFACE_BITS: u32 = 8;
 
 /// Opens the capture in the file at `path`.
-pub(crate) fn open(path: &PathBuf) -> PyResult<RefCell<Player<'static>>> {
+pub(crate) fn open(path: &Path) -> PyResult<RefCell<Player<'static>>> {
     let advice = Advice { compressed: "read the result", other: "" };
     let blocks = Blocks::open(path, advice).map_err(errors::input)?;
     Ok(RefCell::new(Player::new(blocks)))

@@ -329,7 +329,7 @@ impl Tree {
     /// Returns the packets that were dropped since the last call. The tree keeps them until then,
     /// so call it from time to time.
     fn drops(&mut self) -> Vec<Packet> {
-        let dropped = self.qdiscs().drops().into_iter();
+        let dropped = self.qdiscs().drops();
         dropped.map(|packet| Packet::new(&packet, packet.drop_reason)).collect()
     }
 

@@ -3,6 +3,7 @@
 import csv
 import pathlib
 import signal
+import sys
 import threading
 
 import numpy as np
@@ -135,6 +136,12 @@ def test_marks_and_priorities():
     assert replay.departures.tolist() == [0, 2 * MS, MS]
 
 
+def test_departure_times_are_obeyed():
+    replay = onramp.Tree("fq").replay([0, 0], [60, 60], [1, 2], txtime_ns=[4 * MS, -1])
+    first, second = replay.departures.tolist()
+    assert second == 0 and 4 * MS <= first <= 4 * MS + 100_000
+
+
 def test_copies_have_rows_of_their_own():
     tree = onramp.Tree("netem duplicate 100%")
     replay = tree.replay([0, 10], [60, 60])
@@ -208,6 +215,9 @@ class Hooked:
 
 def test_other_threads_run_during_a_replay():
     begun, done, ran = threading.Event(), threading.Event(), []
+    # Python takes the interpreter from no thread, so that another runs only if the replay lets it.
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1_000)
 
     def run():
         begun.wait()
@@ -219,6 +229,7 @@ def test_other_threads_run_during_a_replay():
     times = Hooked(np.arange(count) * 1_000, begun.set)
     onramp.Tree("fq_codel").replay(times, np.full(count, 100, np.uint32))
     done.set()
+    sys.setswitchinterval(interval)
     other.join()
     assert ran == [False]
 

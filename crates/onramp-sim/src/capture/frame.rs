@@ -186,6 +186,7 @@ fn mixed(z: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use etherparse::{Ipv4HeaderSlice, PacketBuilder};
+    use onramp_core::frame::priority;
     use onramp_dev::capture::Link;
     use pcap_parser::Linktype;
 

@@ -125,7 +125,6 @@ impl<'i> Player<'i> {
     /// there was one.
     ///
     /// The error says at which byte of the capture it happened, and its kind is that of [`Broken`].
-    #[must_use]
     pub fn into_read(self) -> (Read, io::Result<()>) {
         (self.read, self.failed)
     }
