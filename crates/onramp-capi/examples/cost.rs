@@ -1,8 +1,9 @@
-//! What a packet costs in a tree, from Rust: batches of 64 packets go in and come out. The example
-//! `cost.c` does the same from C, and says how to compare the two.
+//! What a packet costs in a tree, from Rust: batches of 64 packets go in and come out, once with
+//! packets of the heap and once with packets of a pool, which are used again. The example `cost.c`
+//! does the same from C, and says how to compare the two.
 
 use onramp::dev::MonotonicClock;
-use onramp::{Clock as _, Instant, Packet, PacketList, Setup, Tree};
+use onramp::{Clock as _, Credits, Instant, Packet, PacketList, Pool, Setup, Tree};
 
 const BATCH: u32 = 64;
 const BATCHES: u32 = 20_000;
@@ -10,12 +11,26 @@ const ROUNDS: usize = 9;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     for qdisc in ["fq", "pfifo"] {
-        measure(qdisc)?;
+        measure(qdisc, "heap", || Packet::new(1_000))?;
+        let mut pool = Pool::new(Credits { packets: 2 * BATCH, bytes: u32::MAX });
+        let mut take = || {
+            let mut packet = pool.take(0).or_else(|| {
+                pool.reclaim(|_| ());
+                pool.take(0)
+            })?;
+            packet.len = 1_000;
+            Some(packet)
+        };
+        measure(qdisc, "pool", || take().unwrap_or_else(|| Packet::new(1_000)))?;
     }
     Ok(())
 }
 
-fn measure(qdisc: &str) -> Result<(), Box<dyn std::error::Error>> {
+fn measure(
+    qdisc: &str,
+    from: &str,
+    mut make: impl FnMut() -> Packet,
+) -> Result<(), Box<dyn std::error::Error>> {
     let mut setup = Setup::default();
     setup.apply(&format!("qdisc add dev tree root {qdisc}"))?;
     let mut tree = Tree::of(&setup, 1_514, 1).ok_or("the tree has a root")?;
@@ -25,7 +40,7 @@ fn measure(qdisc: &str) -> Result<(), Box<dyn std::error::Error>> {
         let began = MonotonicClock.now();
         for _ in 0..BATCHES {
             let made = (0..u64::from(BATCH)).map(|cookie| {
-                let mut packet = Packet::new(1_000);
+                let mut packet = make();
                 (packet.cookie, packet.flow) = (cookie, cookie % 16);
                 packet
             });
@@ -44,6 +59,9 @@ fn measure(qdisc: &str) -> Result<(), Box<dyn std::error::Error>> {
     }
     rounds.sort_by(f64::total_cmp);
     let (median, least, most) = (rounds[ROUNDS / 2], rounds[0], rounds[ROUNDS - 1]);
-    println!("Rust, {qdisc}: {median:.1} ns a packet ({least:.1} to {most:.1}), cookies {cookies}");
+    println!(
+        "Rust, {qdisc}, {from}: {median:.1} ns a packet ({least:.1} to {most:.1}), cookies \
+         {cookies}"
+    );
     Ok(())
 }
