@@ -14,9 +14,9 @@ pub struct Options {
     /// The bytes bound the delay that the connection makes for itself: 16 KiB (the default, beside
     /// 64 packets) are a queue of 6.6 ms at 20 Mbit/s. quinn keeps what does not fit, and so sends
     /// new data and acknowledgements without that delay. Raise the bytes if a qdisc with a rate
-    /// runs empty between two wake-ups of quinn's task (about 100 us: 16 KiB are enough for 1
-    /// Gbit/s), and to rate times delay if a qdisc delays packets (`netem delay`), because delayed
-    /// packets are in flight.
+    /// runs empty before quinn's task runs again (16 KiB last 131 us at 1 Gbit/s), and to the rate
+    /// times the delay if a qdisc delays packets (`netem delay`), because delayed packets are in
+    /// flight.
     pub credits: Credits,
     /// Number of peers, that is, of pairs of a destination and a local address, that the socket
     /// remembers. Default: 4,096. At least 1.
