@@ -218,8 +218,8 @@ impl Tree {
         Ok(fates.into_replay(py, count, self.qdiscs()))
     }
 
-    /// Plays the packets of a capture (pcap or pcapng) through a fresh copy of the tree, in front of
-    /// a link of the rate ``rate``, as ``replay`` does, and as ``onramp replay`` does.
+    /// Plays the packets of a capture (pcap or pcapng) through a fresh copy of the tree, in front
+    /// of a link of the rate ``rate``, as ``replay`` does, and as ``onramp replay`` does.
     ///
     /// The packets have their contents here, so that all filters can read them, and qdiscs such as
     /// ``cake`` know hosts. The rows of the result are in the order of the file. Raises ``OSError``
