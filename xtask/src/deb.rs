@@ -63,15 +63,20 @@ pub(crate) fn run(args: &[String]) -> Outcome {
 fn pack(debug: bool) -> Result<PathBuf, Failure> {
     let mut build = cargo(&["build", "-p", "onramp-cli", "--bin", "onramp"]);
     shell(build.args((!debug).then_some("--release")))?;
+    let mut library = cargo(&["build", "-p", "onramp-preload"]);
+    shell(library.args((!debug).then_some("--release")))?;
     let profile = if debug { "debug" } else { "release" };
-    let program = root().join("target").join(profile).join("onramp");
+    let built = root().join("target").join(profile);
+    let program = built.join("onramp");
+    let library = "libonramp_preload.so";
     let folder = root().join("target/deb");
     let tree = folder.join("tree");
     remove(&tree)?;
-    put(&tree.join("usr/bin/onramp"), &read(&program)?, 0o755)?;
-    let built = tree.join("usr/bin/onramp");
+    let (bin, lib) = (tree.join("usr/bin/onramp"), tree.join("usr/lib/onramp").join(library));
+    put(&bin, &read(&program)?, 0o755)?;
+    put(&lib, &read(&built.join(library))?, 0o644)?;
     if !debug {
-        shell(Command::new("strip").arg(&built))?;
+        shell(Command::new("strip").args([&bin, &lib]))?;
     }
     pages(&program, &tree)?;
     for (name, place) in SHELLS {
@@ -161,7 +166,9 @@ fn unpack(package: &Path) -> Outcome {
     let folder = package.with_file_name("unpacked");
     remove(&folder)?;
     shell(Command::new("dpkg-deb").arg("--extract").arg(package).arg(&folder))?;
-    shell(Command::new(folder.join("usr/bin/onramp")).arg("--version"))?;
+    let program = folder.join("usr/bin/onramp");
+    shell(Command::new(&program).arg("--version"))?;
+    shell(Command::new(&program).args(["exec", "--", "true"]))?;
     for (shell_name, place) in SHELLS {
         let script = read(&folder.join(place))?;
         if !String::from_utf8_lossy(&script).contains("onramp") {

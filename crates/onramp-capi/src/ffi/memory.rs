@@ -37,7 +37,7 @@ pub(super) unsafe fn array<'a, T>(pointer: *const T, n: usize, name: &str) -> Re
 ///
 /// # Safety
 ///
-/// As for [`array`].
+/// As for [`array()`].
 pub(super) unsafe fn value<'a, T>(pointer: *const T, name: &str) -> Result<&'a T> {
     check(pointer, 1, name)?;
     // SAFETY: as the caller promises; the pointer is not null and is aligned.

@@ -126,9 +126,11 @@ fn the_program_serves_senders_that_wait() {
             link.run();
         }
         gate.open();
+        // The sender makes rounds itself while it waits, so there may be nothing to do here.
         while link.stats().sent < 10 {
-            wait(&link);
-            link.run();
+            if is_due(&link, Duration::from_millis(1)) {
+                link.run();
+            }
         }
         other.expect("a thread").join().expect("no panic").expect("all were accepted");
     });
