@@ -10,8 +10,6 @@ use std::sync::OnceLock;
 use std::time::Duration;
 use std::{env, fs};
 
-use tempfile::TempDir;
-
 const C: &[&str] = &["-std=c11", "-Wall", "-Wextra", "-Werror", "-pedantic", "-g"];
 const CPP: &[&str] = &["-std=c++17", "-Wall", "-Wextra", "-Werror", "-pedantic", "-g"];
 
@@ -56,10 +54,8 @@ fn run(command: &mut Command) -> String {
     out
 }
 
-/// The library, installed in a folder of its own by the crate's makefile.
+/// The library, installed in the folder that cargo has for the files of tests.
 struct Installed {
-    /// Deletes the folder at the end.
-    _folder: TempDir,
     prefix: PathBuf,
 }
 
@@ -67,8 +63,7 @@ struct Installed {
 fn installed() -> &'static Installed {
     static INSTALLED: OnceLock<Installed> = OnceLock::new();
     INSTALLED.get_or_init(|| {
-        let folder = tempfile::tempdir().expect("a folder for the test");
-        let prefix = folder.path().join("usr");
+        let prefix = Path::new(env!("CARGO_TARGET_TMPDIR")).join("onramp-capi");
         let program = env::current_exe().expect("the test's own path");
         let mut make = Command::new("make");
         make.arg("-C").arg(here("")).arg("install");
@@ -76,7 +71,7 @@ fn installed() -> &'static Installed {
         make.arg(format!("BUILT={}", program.parent().expect("a folder").display()));
         make.arg(format!("CARGO={}", env!("CARGO"))).env_remove("MAKEFLAGS");
         run(&mut make);
-        Installed { _folder: folder, prefix }
+        Installed { prefix }
     })
 }
 
