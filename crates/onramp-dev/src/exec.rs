@@ -135,7 +135,6 @@ impl Tally {
             }
         });
         let file = file.unwrap_or_else(|| Err(io::ErrorKind::AlreadyExists.into()))?;
-        file.set_len((WORDS * size_of::<u64>()) as u64)?;
         let tally = Self(shared_words(&file, WORDS)?);
         tally.set(PID, pid.into());
         let name = fs::read("/proc/self/comm").unwrap_or_default();

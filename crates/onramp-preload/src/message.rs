@@ -29,7 +29,7 @@ pub(crate) struct Wishes {
 impl Message<'_> {
     /// Returns the length of the payload, in bytes.
     pub(crate) fn len(&self) -> usize {
-        self.parts.iter().map(|part| part.len()).sum()
+        self.parts.iter().fold(0, |sum, part| sum.saturating_add(part.len()))
     }
 
     /// Returns the payload in one piece.

@@ -33,6 +33,13 @@ const PAUSE: Duration = Duration::from_millis(1);
 /// How often the end of a process looks whether all datagrams have left.
 const LOOK: Duration = Duration::from_millis(1);
 
+/// No message has more payload, bytes: the length in the header of UDP has 16 bits.
+const DATA_MAX: usize = 65_535;
+
+/// How long the thread stays when nothing waits. A process whose other threads have all ended ends
+/// only with this one.
+const IDLE: Duration = Duration::from_secs(1);
+
 /// Most sockets of which is known that they were told to wait.
 const TOLD_MAX: usize = 4_096;
 
@@ -108,6 +115,10 @@ impl Shaper {
         message: &Message<'_>,
         flags: c_int,
     ) -> Option<Result<usize, Errno>> {
+        // The kernel checks this late if a message goes to an IPv6 address.
+        if message.len() > DATA_MAX {
+            return Some(Err(Errno::MSGSIZE));
+        }
         let Some(sending) = Sending::new(fd, socket, message, flags) else {
             self.goes_around();
             return None;
@@ -174,7 +185,8 @@ impl Shaper {
             if inner.state.charged(socket) < sending.send_buffer() {
                 break;
             }
-            let patience = match sys::is_nonblocking(fd, sending.flags) {
+            let nonblocking = sys::is_nonblocking(fd, sending.flags);
+            let patience = match nonblocking {
                 // A program that was told to come again, and comes at once, is made to pause.
                 true if !inner.tell_to_wait(socket) => return Some(Err(Errno::AGAIN)),
                 true => Some(PAUSE),
@@ -190,6 +202,8 @@ impl Shaper {
             let left = until.map(|until| Duration::from_nanos(until.since(now)));
             inner = match self.wait(inner, left)? {
                 Ok(inner) => inner,
+                // A signal interrupts no call that does not wait.
+                Err(_) if nonblocking => return Some(Err(Errno::AGAIN)),
                 Err(error) => return Some(Err(error)),
             };
         }
@@ -258,7 +272,7 @@ impl Shaper {
         started.map(drop).map_err(|_| Errno::NOBUFS)
     }
 
-    /// Sends what becomes due, for ever.
+    /// Sends what becomes due, until nothing has waited for the time [`IDLE`].
     fn run(&self) {
         let Ok(mut inner) = self.inner.lock() else { return };
         loop {
@@ -268,15 +282,13 @@ impl Shaper {
             self.tell(&mut inner);
             let next = inner.state.next();
             inner.sleeps_until = next.unwrap_or(Instant(u64::MAX));
-            let woken = match next {
-                None => self.bell.wait(inner).ok(),
-                Some(next) => {
-                    let time = Duration::from_nanos(next.since(now));
-                    self.bell.wait_timeout(inner, time).ok().map(|(inner, _)| inner)
-                }
-            };
-            let Some(woken) = woken else { return };
+            let time = next.map_or(IDLE, |next| Duration::from_nanos(next.since(now)));
+            let Ok((woken, waited)) = self.bell.wait_timeout(inner, time) else { return };
             inner = woken;
+            if next.is_none() && waited.timed_out() && inner.state.next().is_none() {
+                inner.has_thread = false;
+                return;
+            }
         }
     }
 

@@ -4,6 +4,8 @@
 mod errors;
 #[path = "exec/refused.rs"]
 mod refused;
+#[path = "exec/unusual.rs"]
+mod unusual;
 
 use std::collections::HashMap;
 use std::io::ErrorKind;

@@ -1,3 +1,5 @@
+use std::os::unix::fs::MetadataExt as _;
+
 use super::*;
 
 /// A folder that is removed at the end.
@@ -93,6 +95,17 @@ fn flows_without_a_place_are_counted_together() {
     assert_eq!((last.remote, last.counts.datagrams), (None, 6));
     assert_eq!(read.flows[FLOWS_MAX - 2].remote.map(|remote| remote.port()), Some(4_095));
     assert_eq!(read.counts.datagrams, FLOWS_MAX as u64 + 5);
+}
+
+/// A write into the memory of a file without room would end the process.
+#[test]
+fn a_tally_has_its_room() {
+    let folder = Folder::new("room");
+    Tally::create(&folder.0).expect("there is room");
+    let file = fs::read_dir(&folder.0).expect("a folder").next().expect("a file").expect("a file");
+    let about = file.metadata().expect("it is there");
+    assert_eq!(about.len(), (WORDS * 8) as u64);
+    assert!(about.blocks() * 512 >= about.len(), "{} blocks", about.blocks());
 }
 
 #[test]

@@ -11,6 +11,13 @@ use super::process::{self, Inside};
 use crate::message::Message;
 use crate::sys::{self, SavedErrno};
 
+/// Shows `onramp exec` that a file is this library.
+#[unsafe(no_mangle)]
+pub(crate) static onramp_preload: u8 = 1;
+
+/// Most parts of a message that the kernel takes (`UIO_MAXIOV`), and most messages of `sendmmsg`.
+const PARTS_MAX: usize = 1_024;
+
 /// Sends a message through the qdiscs. Returns what the function returns to the program; `None` if
 /// the message is not for the qdiscs, and the next library has to send it.
 ///
@@ -39,7 +46,7 @@ unsafe fn submit(fd: c_int, header: &msghdr, flags: c_int) -> Option<ssize_t> {
 unsafe fn offer(fd: c_int, header: &msghdr, flags: c_int) -> Option<Result<usize, Errno>> {
     let number = sys::udp(fd)?;
     let shaper = process::shaper()?;
-    if !sys::takes(fd, flags) {
+    if !process::is_owner() || !sys::takes(fd, flags) {
         shaper.goes_around();
         return None;
     }
@@ -48,16 +55,17 @@ unsafe fn offer(fd: c_int, header: &msghdr, flags: c_int) -> Option<Result<usize
         return Some(Err(error));
     }
     // SAFETY: the caller promises it, and the kernel has found the header right.
-    let message = unsafe { read(header) };
+    let Some(message) = (unsafe { read(header) }) else { return Some(Err(Errno::FAULT)) };
     shaper.send(fd, number, &message, flags)
 }
 
-/// Returns the message that a header describes.
+/// Returns the message that a header describes; `None` if a part of it lies nowhere. The kernel has
+/// not looked at the parts: one at another place that cannot be read ends the program.
 ///
 /// # Safety
 ///
 /// As for `submit`, as long as the message is used; and the kernel has found the header right.
-unsafe fn read(header: &msghdr) -> Message<'_> {
+unsafe fn read(header: &msghdr) -> Option<Message<'_>> {
     let name_len = if header.msg_name.is_null() { 0 } else { header.msg_namelen as usize };
     // SAFETY: the caller promises it.
     let name = unsafe { bytes(header.msg_name, name_len) };
@@ -69,9 +77,12 @@ unsafe fn read(header: &msghdr) -> Message<'_> {
         // SAFETY: the caller promises it.
         unsafe { slice::from_raw_parts(header.msg_iov, header.msg_iovlen) }
     };
+    if parts.iter().any(|part| part.iov_base.is_null() && part.iov_len > 0) {
+        return None;
+    }
     // SAFETY: the caller promises it.
     let part = |part: &iovec| unsafe { bytes(part.iov_base, part.iov_len) };
-    Message { name, control, parts: parts.iter().map(part).collect() }
+    Some(Message { name, control, parts: parts.iter().map(part).collect() })
 }
 
 /// # Safety
@@ -159,10 +170,17 @@ pub(crate) unsafe extern "C" fn write(fd: c_int, start: *const c_void, len: size
 /// Takes the place of writev(2).
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn writev(fd: c_int, parts: *const iovec, count: c_int) -> ssize_t {
-    if let Ok(count) = usize::try_from(count) {
+    if let Ok(count @ 1..=PARTS_MAX) = usize::try_from(count)
+        && !parts.is_null()
+    {
+        // SAFETY: the arguments are those of `writev`.
+        let all = unsafe { slice::from_raw_parts(parts, count) };
         let header = header(std::ptr::null(), 0, parts, count);
-        // SAFETY: the arguments are those of `writev`, which on a socket sends.
-        if let Some(done) = unsafe { submit(fd, &header, 0) } {
+        // The kernel sends nothing for parts that are all empty.
+        if all.iter().any(|part| part.iov_len > 0)
+            // SAFETY: the arguments are those of `writev`, which on a socket sends.
+            && let Some(done) = unsafe { submit(fd, &header, 0) }
+        {
             return done;
         }
     }
@@ -197,8 +215,8 @@ pub(crate) unsafe extern "C" fn sendmmsg(
         // SAFETY: the arguments are those of the caller.
         return unsafe { next_sendmmsg(fd, first, count, flags) };
     }
-    // The kernel takes no more at once (UIO_MAXIOV).
-    let count = (count as usize).min(1_024);
+    // The kernel takes no more at once.
+    let count = (count as usize).min(PARTS_MAX);
     // SAFETY: the caller's messages are `count`, or more, and nobody else uses them.
     let all = unsafe { slice::from_raw_parts_mut(first, count) };
     let mut sent = 0;

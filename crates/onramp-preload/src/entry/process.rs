@@ -1,10 +1,14 @@
 //! What belongs to the process: its shaper, its children and its end.
 
 use std::cell::Cell;
+use std::io::Write as _;
+use std::panic::catch_unwind;
 use std::ptr;
 use std::sync::atomic::AtomicPtr;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU32};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::shaper::Shaper;
 use crate::sys;
@@ -30,7 +34,8 @@ pub(super) struct Inside(());
 impl Inside {
     /// Returns `None` if the thread is in the library already.
     pub(super) fn enter() -> Option<Self> {
-        (!INSIDE.replace(true)).then_some(Self(()))
+        // `then_some` would make the value in any case, and its drop would let the next call in.
+        (!INSIDE.replace(true)).then(|| Self(()))
     }
 }
 
@@ -38,6 +43,14 @@ impl Drop for Inside {
     fn drop(&mut self) {
         INSIDE.set(false);
     }
+}
+
+/// Whether this is the process that has made the shaper. It is not in a child of `vfork`, which
+/// uses its parent's memory, and of `_Fork` or a `clone` of the program's own, in which the C
+/// library has not called `in_child`.
+pub(super) fn is_owner() -> bool {
+    // Relaxed: the load of the shaper has made it visible.
+    OWNER.load(Relaxed) == std::process::id()
 }
 
 /// Returns the shaper of the process, which this call may make; `None` if it cannot be made.
@@ -59,7 +72,8 @@ fn make() -> *mut Shaper {
         // SAFETY: the handler is a function that stays loaded, and does only what a child may do.
         unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
     }
-    match Shaper::new() {
+    let made = catch_unwind(Shaper::new);
+    match made.unwrap_or_else(|_| Err("the library panicked; please report this".to_owned())) {
         Ok(shaper) => {
             let made = Box::into_raw(Box::new(shaper));
             OWNER.store(std::process::id(), Relaxed); // Relaxed: the exchange below publishes it.
@@ -73,10 +87,22 @@ fn make() -> *mut Shaper {
             // Relaxed: a flag that says only itself.
             if !HOPELESS.swap(true, Relaxed) {
                 let pid = std::process::id();
-                eprintln!("onramp exec: the datagrams of process {pid} pass no qdisc: {why}");
+                tell(&format!("the datagrams of process {pid} pass no qdisc: {why}"));
             }
             ptr::null_mut()
         }
+    }
+}
+
+/// Writes a line to standard error, if somebody reads it. A program must not end by the signal that
+/// a pipe without a reader sends, nor because its standard error is full.
+fn tell(line: &str) {
+    let stderr = std::io::stderr();
+    let mut polled = [PollFd::new(&stderr, PollFlags::OUT)];
+    let gone = PollFlags::ERR | PollFlags::HUP;
+    let polls = poll(&mut polled, Some(&Timespec::default()));
+    if polls.is_ok() && !polled[0].revents().intersects(gone) {
+        let _ = writeln!(stderr.lock(), "onramp exec: {line}");
     }
 }
 
@@ -92,9 +118,8 @@ extern "C" fn in_child() {
 /// Waits until the datagrams of the process have left, as long as the order allows.
 pub(super) extern "C" fn at_end() {
     let found = SHAPER.load(Acquire); // Acquire: see `shaper`.
-    // A child of `vfork` uses the memory of its parent, whose datagrams are not its business.
-    // Relaxed: the load before has made it visible.
-    if OWNER.load(Relaxed) != std::process::id() {
+    // The datagrams of another process are not the business of this one.
+    if !is_owner() {
         return;
     }
     // SAFETY: as in `shaper`.

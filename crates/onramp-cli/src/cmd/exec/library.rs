@@ -1,13 +1,18 @@
 //! Finds the library that is loaded into programs.
 
 use std::env;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, anyhow};
+use elf::ElfStream;
+use elf::endian::AnyEndian;
 
 /// The library's file, and the environment variable that names another one.
 const FILE: &str = "libonramp_preload.so";
 const VARIABLE: &str = "ONRAMP_PRELOAD";
+/// The name of a symbol that only the library has.
+const SYMBOL: &str = "onramp_preload";
 
 /// Returns the path of the library: the one that the environment names, or one beside this program
 /// or in `../lib/onramp`.
@@ -41,8 +46,29 @@ fn in_prefix(folder: &Path) -> PathBuf {
     folder.parent().unwrap_or(folder).join("lib/onramp").join(FILE)
 }
 
-/// Refuses a path that the dynamic linker would take for several.
+/// Whether a file is the library: the dynamic linker would load any other, or none, and the program
+/// would send without qdiscs.
+fn is_library(path: &Path) -> bool {
+    let opened = File::open(path).ok();
+    let file = opened.and_then(|file| ElfStream::<AnyEndian, _>::open_stream(file).ok());
+    file.is_some_and(|mut file| {
+        let Ok(Some((symbols, names))) = file.dynamic_symbol_table() else { return false };
+        symbols
+            .iter()
+            .any(|symbol| names.get(symbol.st_name as usize).is_ok_and(|name| name == SYMBOL))
+    })
+}
+
+/// Refuses a file that is not the library, and a path that the dynamic linker would take for
+/// several.
 fn loadable(path: PathBuf) -> Result<PathBuf> {
+    if !is_library(&path) {
+        return Err(anyhow!(
+            "{} is not the library {FILE}: name that of this version in {VARIABLE}, or leave the \
+             variable out",
+            path.display()
+        ));
+    }
     if path.to_string_lossy().contains([':', ' ']) {
         return Err(anyhow!(
             "the dynamic linker cannot load {}, because its path has a space or a colon: copy it \

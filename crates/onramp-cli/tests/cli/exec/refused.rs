@@ -145,6 +145,11 @@ fn the_library_must_be_found() {
     };
     assert_fails(&run(None), 1, &["libonramp_preload.so", "cargo build", "ONRAMP_PRELOAD"]);
     assert_fails(&run(Some(Path::new("/no/such.so"))), 1, &["ONRAMP_PRELOAD", "/no/such.so"]);
+    let text = folder.path().join("text.so");
+    fs::write(&text, "no library").expect("room");
+    for other in [&text, &copy, folder.path()] {
+        assert_fails(&run(Some(other)), 1, &["is not the library", "ONRAMP_PRELOAD"]);
+    }
     assert_eq!(run(Some(library())).status.code(), Some(0));
     let wide = folder.path().join("two words.so");
     fs::copy(library(), &wide).expect("room");

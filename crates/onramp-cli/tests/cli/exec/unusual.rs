@@ -1,0 +1,192 @@
+//! Programs that do what few programs do: nothing hangs, and nothing ends them that would not end
+//! them without the library.
+
+use super::refused::compile;
+use super::{LONG, assert_conserved, exec, has, received, receiver, told};
+use crate::stderr;
+
+/// What all programs begin with: an address, from the last word.
+const BEGIN: &str = "
+#define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+static struct sockaddr_in to;
+static int fresh(int count, char **words) {
+    to.sin_family = AF_INET;
+    to.sin_port = htons(atoi(words[count - 1]));
+    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    return socket(AF_INET, SOCK_DGRAM, 0);
+}
+static int give(int s) { return sendto(s, \"word\", 4, 0, (void *)&to, sizeof to); }
+";
+
+/// Runs a program in C for at most [`LONG`], without the library and with it, and returns what it
+/// printed each time, and the number of datagrams that came. `None` if there is no compiler.
+fn both(name: &str, text: &str, qdisc: &str) -> Option<[(String, usize); 2]> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let text = format!("{BEGIN}{text}");
+    let program = compile(folder.path(), name, &text, &["-pthread"])?;
+    let seconds = LONG.as_secs().to_string();
+    let run = |shaped: bool| {
+        let (socket, port) = receiver();
+        // KILL, because a program that hangs may block all other signals.
+        let words = ["timeout", "-s", "KILL", &seconds, &program, &port];
+        let mut command = if shaped {
+            exec(&["--qdisc", qdisc, "--drain", "60"], &words)
+        } else {
+            let mut command = std::process::Command::new(words[0]);
+            command.args(&words[1..]);
+            command
+        };
+        let output = command.output().expect("it runs");
+        assert_eq!(output.status.code(), Some(0), "{name}: {}", stderr(&output));
+        let printed = String::from_utf8(output.stdout).expect("UTF-8");
+        (printed, received(&socket).len())
+    };
+    Some([run(false), run(true)])
+}
+
+/// A handler that interrupts a send, and sends several datagrams itself.
+#[test]
+fn a_signal_handler_sends() {
+    const PROGRAM: &str = "
+static int s;
+static void handler(int number) { (void)number; for (int i = 0; i < 3; i++) give(s); }
+int main(int count, char **words) {
+    s = fresh(count, words);
+    signal(SIGALRM, handler);
+    struct itimerval often = {{0, 200}, {0, 200}};
+    setitimer(ITIMER_REAL, &often, 0);
+    for (int i = 0; i < 2000; i++) give(s);
+    printf(\"ended\\n\");
+}
+";
+    let Some([plain, shaped]) = both("handler", PROGRAM, "pfifo limit 100") else { return };
+    assert_eq!((plain.0.as_str(), shaped.0.as_str()), ("ended\n", "ended\n"));
+}
+
+/// `main` ends by `pthread_exit`; the process ends with its last thread, after what waits.
+#[test]
+fn a_main_thread_leaves() {
+    const PROGRAM: &str = "
+int main(int count, char **words) {
+    int s = fresh(count, words);
+    for (int i = 0; i < 5; i++) give(s);
+    pthread_exit(0);
+}
+";
+    let Some([plain, shaped]) = both("leaves", PROGRAM, "netem delay 20ms") else { return };
+    assert_eq!((plain.1, shaped.1), (5, 5));
+}
+
+/// A child that the C library does not tell of (`_Fork`, `clone`) sends around the qdisc.
+#[test]
+fn a_hidden_child_sends() {
+    const PROGRAM: &str = "
+int main(int count, char **words) {
+    int s = fresh(count, words);
+    give(s);
+    pid_t child = _Fork();
+    if (child == 0) {
+        for (int i = 0; i < 5; i++) give(s);
+        _exit(0);
+    }
+    int status;
+    waitpid(child, &status, 0);
+    printf(\"%d\\n\", status);
+}
+";
+    let Some([plain, shaped]) = both("hidden", PROGRAM, "netem delay 20ms") else { return };
+    assert_eq!((plain, shaped), (("0\n".to_owned(), 6), ("0\n".to_owned(), 6)));
+}
+
+/// Arguments that the kernel refuses, or from which it makes nothing.
+#[test]
+fn odd_arguments_give_what_the_kernel_gives() {
+    const PROGRAM: &str = "
+static void tell(const char *what, long done) {
+    printf(\"%s %ld %s\\n\", what, done, done < 0 ? strerrorname_np(errno) : \"\");
+}
+int main(int count, char **words) {
+    int s = fresh(count, words), six = socket(AF_INET6, SOCK_DGRAM, 0);
+    tell(\"nowhere\", sendto(s, 0, 10, 0, (void *)&to, sizeof to));
+    struct sockaddr_in6 far = {.sin6_family = AF_INET6, .sin6_addr = IN6ADDR_LOOPBACK_INIT};
+    far.sin6_port = to.sin_port;
+    void *page = mmap(0, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    tell(\"huge\", sendto(six, page, 500000000, 0, (void *)&far, sizeof far));
+    connect(s, (void *)&to, sizeof to);
+    struct iovec empty[2000] = {{\"\", 0}};
+    tell(\"no part\", writev(s, empty, 0));
+    tell(\"empty parts\", writev(s, empty, 2));
+    tell(\"too many parts\", writev(s, empty, 2000));
+    tell(\"a word\", write(s, \"word\", 4));
+}
+";
+    let Some([plain, shaped]) = both("odd", PROGRAM, "pfifo limit 100") else { return };
+    assert_eq!(shaped, plain);
+    assert!(plain.0.contains("nowhere -1 EFAULT\nhuge -1 EMSGSIZE\n"), "{}", plain.0);
+}
+
+/// A signal does not interrupt a call that does not wait.
+#[test]
+fn a_nonblocking_call_is_not_interrupted() {
+    const PROGRAM: &str = "
+static void handler(int number) { (void)number; }
+int main(int count, char **words) {
+    int s = fresh(count, words), size = 2000, odd = 0;
+    setsockopt(s, SOL_SOCKET, SO_SNDBUF, &size, sizeof size);
+    struct sigaction action = {.sa_handler = handler};
+    sigaction(SIGALRM, &action, 0);
+    struct itimerval often = {{0, 500}, {0, 500}};
+    setitimer(ITIMER_REAL, &often, 0);
+    for (int i = 0; i < 500; i++)
+        if (sendto(s, \"word\", 4, MSG_DONTWAIT, (void *)&to, sizeof to) < 0)
+            odd += errno != EAGAIN;
+    printf(\"%d\\n\", odd);
+}
+";
+    let qdisc = "tbf rate 1mbit burst 1100 limit 10000000";
+    let Some([plain, shaped]) = both("nonblocking", PROGRAM, qdisc) else { return };
+    assert_eq!((plain.0.as_str(), shaped.0.as_str()), ("0\n", "0\n"));
+}
+
+/// Where the library cannot count, it says so if anybody reads that, and the program goes on
+/// without a qdisc.
+#[test]
+fn a_library_without_room_ends_no_program() {
+    const SCRIPT: &str = "
+import resource, signal, socket, subprocess, sys
+to = ('127.0.0.1', int(sys.argv[1]))
+signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+socket.socket(type=socket.SOCK_DGRAM).sendto(b'word', to)
+";
+    if !has("python3") {
+        return;
+    }
+    for redirection in ["2>/dev/full", "2>&1 | :", "2>&-", ""] {
+        let (socket, port) = receiver();
+        // The pipe's reader has gone before the program sends, or goes meanwhile.
+        let line =
+            format!("exec 3>&1; (sleep 0.2; python3 -c \"$0\" \"$1\"; echo $? >&3) {redirection}");
+        let (document, output) =
+            told(&["--qdisc", "netem delay 1ms"], &["sh", "-c", &line, SCRIPT, &port]);
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "0\n", "{redirection}");
+        assert_eq!(received(&socket), [b"word"], "{redirection}");
+        assert_conserved(&document);
+        let told = stderr(&output).contains("pass no qdisc");
+        assert_eq!(told, redirection.is_empty(), "{}", stderr(&output));
+    }
+}
