@@ -75,6 +75,18 @@ def test_a_rate_takes_time_and_tasks_wait_for_room(receiver):
         assert [data[1] for data in got if data[0] == first] == list(range(50))
 
 
+def test_batches_of_two_tasks_do_not_mix(receiver):
+    async def main():
+        async with onramp.Link(HERE, qdisc="tbf rate 8mbit burst 2kb limit 1mb", credits=4) as link:
+            batches = [[bytes([first]) + bytes(499)] * 20 for first in range(3)]
+            dest = receiver.getsockname()
+            await asyncio.gather(*(link.send_batch(dest, batch) for batch in batches))
+            await link.flush()
+
+    run(main())
+    assert [receiver.recv(1000)[0] for _ in range(60)] == [0] * 20 + [1] * 20 + [2] * 20
+
+
 def test_pacing_and_flows(receiver):
     async def main():
         async with onramp.Link(HERE, qdisc="fq low_rate_threshold 100mbit") as link:
@@ -114,10 +126,12 @@ def test_a_close_drops_what_is_left_and_ends_waits(receiver):
         link = onramp.Link(HERE, qdisc="netem delay 200s", credits=4)
         dest = receiver.getsockname()
         await link.send_batch(dest, [b"x"] * 4)
+        descriptor = link.fileno()
         waits = [asyncio.ensure_future(link.send(dest, b"y")), asyncio.ensure_future(link.flush())]
         await asyncio.sleep(0.05)
         assert not any(task.done() for task in waits)
         assert await link.aclose(0.05) == 4
+        assert not asyncio.get_running_loop().remove_reader(descriptor), "the loop has forgotten it"
         sent, flushed = await asyncio.gather(*waits, return_exceptions=True)
         assert isinstance(sent, OSError) and sent.errno == errno.ESHUTDOWN and flushed is None
         assert link.stats()["dropped"] == {"purged": 4} and link.in_flight() == 0

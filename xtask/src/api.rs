@@ -7,22 +7,9 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use crate::checks::LINKED;
 use crate::shell::{cargo, root, run};
 use crate::{Failure, Outcome};
-
-/// The crates whose API is listed: those that users' programs link.
-const CRATES: &[&str] = &[
-    "onramp-queue",
-    "onramp-core",
-    "onramp-dev",
-    "onramp",
-    "onramp-host",
-    "onramp-wire",
-    "onramp-limiter",
-    "onramp-smoltcp",
-    "onramp-quinn",
-    "onramp-tokio",
-];
 
 /// Compares the listings in `docs/api/` with the code. With `--write`, brings outdated listings up
 /// to date instead.
@@ -33,10 +20,10 @@ pub(crate) fn run_api(args: &[String]) -> Outcome {
         _ => return Err(Failure::Failed("usage: cargo xtask api [--write]".to_owned())),
     };
     let mut doc = cargo(&["doc", "--no-deps", "--lib", "--target-dir", "target/api"]);
-    doc.args(CRATES.iter().flat_map(|name| ["-p", name]));
+    doc.args(LINKED.iter().flat_map(|name| ["-p", name]));
     run(doc.env("RUSTDOCFLAGS", "-D warnings"))?;
     let mut stale = Vec::new();
-    for name in CRATES {
+    for name in LINKED {
         let pages = root().join("target/api/doc").join(name.replace('-', "_"));
         let (listing, file) = (listing(&pages)?, root().join(format!("docs/api/{name}.txt")));
         if fs::read_to_string(&file).ok().as_ref() == Some(&listing) {

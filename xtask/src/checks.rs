@@ -59,6 +59,20 @@ pub(crate) fn features() -> Outcome {
     }
 }
 
+/// The crates that users' programs link.
+pub(crate) const LINKED: &[&str] = &[
+    "onramp-queue",
+    "onramp-core",
+    "onramp-dev",
+    "onramp",
+    "onramp-host",
+    "onramp-wire",
+    "onramp-limiter",
+    "onramp-smoltcp",
+    "onramp-quinn",
+    "onramp-tokio",
+];
+
 /// Packs every published crate with `cargo package`. Also unpacks and builds the packages of the
 /// libraries that users' programs link.
 pub(crate) fn package() -> Outcome {
@@ -70,19 +84,7 @@ pub(crate) fn package() -> Outcome {
         command.arg(&folder);
         command
     };
-    let linked = [
-        "onramp-queue",
-        "onramp-core",
-        "onramp-dev",
-        "onramp",
-        "onramp-host",
-        "onramp-wire",
-        "onramp-limiter",
-        "onramp-smoltcp",
-        "onramp-quinn",
-        "onramp-tokio",
-    ];
-    let outcome = run(pack().args(linked.iter().flat_map(|name| ["-p", name]))).and_then(|()| {
+    let outcome = run(pack().args(LINKED.iter().flat_map(|name| ["-p", name]))).and_then(|()| {
         // `xtask` and `onramp-differential` are not published, because they are only of use inside
         // the project.
         let unpublished = ["--exclude", "xtask", "--exclude", "onramp-differential"];

@@ -1,6 +1,7 @@
 //! The command `cargo xtask repeat`: runs all test programs many times beside busy loops, to find
 //! tests that pass only on an idle machine.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::path::PathBuf;
@@ -99,6 +100,10 @@ pub(crate) fn run(args: &[String]) -> Outcome {
                 ran.len() - failed,
                 took.as_secs()
             );
+            // The next round begins with the programs that took longest, so that none runs alone
+            // at the end.
+            let took: BTreeMap<_, _> = ran.iter().map(|ran| (&ran.name, ran.took)).collect();
+            programs.sort_by_key(|of| Reverse(took.get(&of.name).copied()));
             all.extend(ran);
         }
         all

@@ -11,6 +11,9 @@ use rustix::event::{EventfdFlags, eventfd};
 #[derive(Debug)]
 pub(crate) struct Bell {
     ringer: Arc<Ringer>,
+    /// How often the process had forked: a child has a copy of the descriptor, and the ring of its
+    /// parent is not its to take.
+    forks: u32,
     pub(crate) waker: Waker,
 }
 
@@ -29,15 +32,19 @@ impl Bell {
         let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let ringer = Arc::new(Ringer(fd));
         let waker = Waker::from(Arc::clone(&ringer));
-        Ok(Self { ringer, waker })
+        Ok(Self { ringer, forks: onramp::dev::forks(), waker })
     }
 
     pub(crate) fn fd(&self) -> RawFd {
         self.ringer.0.as_raw_fd()
     }
 
-    /// Makes the descriptor unreadable until the waker is woken again.
+    /// Makes the descriptor unreadable until the waker is woken again. Does nothing in a child of
+    /// the process that has made the bell.
     pub(crate) fn reset(&self) {
+        if onramp::dev::forks() != self.forks {
+            return;
+        }
         // It fails if nobody has woken the waker since the last reset: then there is nothing to do.
         let _ = rustix::io::read(&self.ringer.0, &mut [0; 8]);
     }

@@ -22,6 +22,10 @@ const PINGS: u64 = 100;
 trait Shaper {
     fn push(&mut self, now: Instant, flow: u64, len: u32);
     fn pop(&mut self, now: Instant) -> Next;
+    /// Number of packets of the download that were dropped since the last call.
+    fn lost(&mut self) -> usize {
+        0
+    }
 }
 
 enum Next {
@@ -59,8 +63,12 @@ impl Shaper for Tree {
     fn push(&mut self, now: Instant, flow: u64, len: u32) {
         let mut packet = Packet::new(len);
         (packet.flow, packet.enqueued_ns) = (flow, now.0);
-        // The window is below the qdisc's limits, and CoDel's drops are made up for.
+        // `lost` counts a packet that is dropped.
         let _ = self.enqueue(now, packet);
+    }
+
+    fn lost(&mut self) -> usize {
+        self.drops().filter(|packet| packet.flow == DOWNLOAD).count()
     }
 
     fn pop(&mut self, now: Instant) -> Next {
@@ -82,7 +90,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut setup = Setup::default();
     for line in [
         "qdisc add dev tap0 root handle 1: htb default 10",
-        "class add dev tap0 parent 1: classid 1:10 htb rate 100mbit burst 3000b",
+        "class add dev tap0 parent 1: classid 1:10 htb rate 100mbit burst 12500b",
         "qdisc add dev tap0 parent 1:10 fq_codel",
     ] {
         setup.apply(line)?;
@@ -106,7 +114,12 @@ fn report(name: &str, mut shaper: impl Shaper) {
             came.push_back(at);
         }
         let ping = pings.peek().copied();
-        match shaper.pop(now) {
+        let popped = shaper.pop(now);
+        // The download sends again what was dropped, so that its window stays.
+        for _ in 0..shaper.lost() {
+            shaper.push(now, DOWNLOAD, 1_514);
+        }
+        match popped {
             Next::Flow(PING) => waited.extend(came.pop_front().map(|at| now.since(at))),
             Next::Flow(_) => {
                 bytes += 1_514;

@@ -1,15 +1,11 @@
 //! The limit with a clock, a descriptor and a lock.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use onramp_core::{Clock as _, Instant};
-use onramp_dev::MonotonicClock;
-use rustix::time::{
-    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
-    timerfd_settime,
-};
+use onramp_dev::{MonotonicClock, Timer};
 
 use crate::bucket::{SettingError, TokenBucket};
 use crate::limiter::{BucketUpdate, Limiter, Request, Ticket, TokenType};
@@ -46,7 +42,7 @@ pub struct Group(Arc<Mutex<Shared>>);
 struct Shared {
     limiter: Limiter,
     /// The timers of all limiters of the group.
-    timers: Vec<Weak<OwnedFd>>,
+    timers: Vec<Weak<Timer>>,
 }
 
 impl Group {
@@ -64,8 +60,7 @@ impl Group {
     ///
     /// The error of `timerfd_create(2)`, for example because the process has no descriptor left.
     pub fn limiter(&self) -> io::Result<RateLimiter> {
-        let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
-        let timer = Arc::new(timerfd_create(TimerfdClockId::Monotonic, flags)?);
+        let timer = Arc::new(Timer::new()?);
         let timers = &mut self.lock().timers;
         timers.retain(|timer| timer.strong_count() > 0);
         timers.push(Arc::downgrade(&timer));
@@ -83,7 +78,7 @@ impl Group {
         let mut shared = self.lock();
         shared.limiter.update(MonotonicClock.now(), bytes, ops);
         for timer in shared.timers.iter().filter_map(Weak::upgrade) {
-            set(&timer, Instant(0));
+            set(&timer, Some(Instant(0)));
         }
     }
 
@@ -137,7 +132,7 @@ impl Group {
 pub struct RateLimiter {
     group: Group,
     ticket: Ticket,
-    timer: Arc<OwnedFd>,
+    timer: Arc<Timer>,
     /// Whether a request has to wait for an event.
     is_blocked: bool,
 }
@@ -212,7 +207,7 @@ impl RateLimiter {
         let mut shared = self.group.lock();
         let Err(until) = shared.limiter.take(now, &mut self.ticket, request) else { return true };
         // Set under the lock, so that an update that follows finds the timer set and fires it.
-        set(&self.timer, until);
+        set(&self.timer, Some(until));
         self.is_blocked = true;
         false
     }
@@ -262,8 +257,7 @@ impl RateLimiter {
         let now = MonotonicClock.now();
         let mut shared = self.group.lock();
         shared.limiter.abandon(now, &mut self.ticket);
-        let never = Itimerspec { it_interval: ZERO, it_value: ZERO };
-        settime(&self.timer, &never);
+        set(&self.timer, None);
         self.is_blocked = false;
     }
 
@@ -292,21 +286,13 @@ impl AsFd for RateLimiter {
 
 impl AsRawFd for RateLimiter {
     fn as_raw_fd(&self) -> RawFd {
-        self.timer.as_raw_fd()
+        self.timer.as_fd().as_raw_fd()
     }
 }
 
-const ZERO: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
-
-/// Makes the timer's descriptor readable from this time on.
-fn set(timer: &OwnedFd, at: Instant) {
-    // The time 0 would stop the timer.
-    let at = at.0.max(1);
-    let [tv_sec, tv_nsec] = [at / 1_000_000_000, at % 1_000_000_000].map(u64::cast_signed);
-    settime(timer, &Itimerspec { it_interval: ZERO, it_value: Timespec { tv_sec, tv_nsec } });
-}
-
-fn settime(timer: &OwnedFd, spec: &Itimerspec) {
-    timerfd_settime(timer, TimerfdTimerFlags::ABSTIME, spec)
+/// Makes the timer's descriptor readable from this time on; `None`: not any more.
+fn set(timer: &Timer, at: Option<Instant>) {
+    timer
+        .set(at.map(|at| at.0))
         .expect("the kernel refuses timerfd_settime, without which the limiter stays blocked");
 }

@@ -472,14 +472,24 @@ static void forked(void)
     onramp_flow flow;
     struct iovec part = {"x", 1};
     onramp_msg msg = message(&part, 1);
-    GIVES(0, onramp_link_sockets(&link, &fd, 1, NULL));
+    onramp_options options = {0};
+    options.size = sizeof options;
+    options.tc = "qdisc add root handle 1: plug limit 1000000";
+    options.credit_packets = 1;
+    GIVES(0, onramp_link_sockets(&link, &fd, 1, &options));
     GIVES(0, onramp_sender_new(&sender, link, 0));
     GIVES(0, onramp_flow_init(&flow, sender, (struct sockaddr *)&here, sizeof here));
     GIVES(1, onramp_send(sender, &flow, &msg, 1));
+    struct pollfd ready = {onramp_sender_fd(sender), POLLIN, 0};
+    GIVES(0, onramp_sender_arm(sender, &flow, 1));
+    GIVES(0, onramp_link_tc(link, "qdisc change root plug release_indefinite", NULL, 0));
+    GIVES(1, poll(&ready, 1, 60000));
     pid_t child = fork();
     CHECK(child >= 0);
     if (child == 0) {
         FAILS(EPIPE, "closed", onramp_send(sender, &flow, &msg, 1));
+        /* It leaves its parent's descriptor as it is. */
+        GIVES(1, onramp_sender_arm(sender, &flow, 1));
         GIVES(0, onramp_sender_free(sender));
         GIVES(0, onramp_link_free(link));
         /* The memory of the link's threads is lost in the child, so leave no leak to be found. */
@@ -487,6 +497,7 @@ static void forked(void)
         _exit(1);
     }
     CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    GIVES(1, poll(&ready, 1, 0));
     GIVES(1, onramp_send(sender, &flow, &msg, 1));
     GIVES(0, onramp_sender_flush(sender, 60 * SECOND));
     GIVES(0, onramp_sender_free(sender));

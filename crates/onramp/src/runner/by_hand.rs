@@ -49,7 +49,7 @@ impl ByHand {
 pub(crate) fn turn<S: Serves<D>, D: Device>(shared: &S, clock: &impl Clock) -> Option<Instant> {
     let rig = shared.rig();
     let (by_hand, runner) = (rig.threads.program()?, &rig.runners[0]);
-    let _turn = match by_hand.turn.try_lock() {
+    let turn = match by_hand.turn.try_lock() {
         Ok(turn) => turn,
         // A waker panicked. The lock guards no data.
         Err(TryLockError::Poisoned(turn)) => turn.into_inner(),
@@ -69,5 +69,12 @@ pub(crate) fn turn<S: Serves<D>, D: Device>(shared: &S, clock: &impl Clock) -> O
     runner.stats.visits.add(u64::from(visits));
     runner.stats.idle.add(u64::from(visits == 0));
     let next = runner.alarm.rest_by(next, |at| by_hand.set(at));
+    drop(turn);
+    // A thread may have rung, and the program have come, while this thread still had the turn. The
+    // program then found nothing to do, so ring again.
+    if runner.alarm.at() < next {
+        by_hand.ring();
+        return Some(clock.now());
+    }
     (next != NEVER).then_some(Instant(next))
 }

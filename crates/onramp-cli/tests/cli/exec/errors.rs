@@ -170,6 +170,36 @@ for i in range(30): s.sendto(b'blocking', to)
     assert_eq!(received(&socket).len() as u64, sent);
 }
 
+/// What waits takes room of the send buffer: 1,768 bytes for 1,000 bytes of payload, of twice the
+/// size that the program asks for. The first datagram leaves at once, and nothing leaves after it.
+#[test]
+fn what_waits_takes_room_of_its_socket() {
+    const SCRIPT: &str = "
+import socket
+s = socket.socket(type=socket.SOCK_DGRAM)
+s.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 20000)
+s.setblocking(False)
+count = 0
+try:
+    while count < 1000:
+        s.sendto(bytes(1000), ('127.0.0.1', 9))
+        count += 1
+except BlockingIOError:
+    print(count)
+try:
+    s.sendto(bytes(1000), ('127.0.0.1', 9))
+except BlockingIOError:
+    print('again')
+";
+    if !has("python3") {
+        return;
+    }
+    let options = ["--qdisc", "tbf rate 8bit burst 1100 limit 10000000", "--drain", "0"];
+    let output = exec(&options, &["python3", "-c", SCRIPT]).output().expect("it runs");
+    let count = 1 + 40_000_usize.div_ceil(1_768);
+    assert_eq!(String::from_utf8_lossy(&output.stdout), format!("{count}\nagain\n"));
+}
+
 /// A program that asks the kernel only for changes (`EPOLLET`) is woken when its datagrams leave.
 #[test]
 fn edge_triggered_programs_are_woken() {

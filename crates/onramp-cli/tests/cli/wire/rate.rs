@@ -30,8 +30,8 @@ fn measured(output: &Output) -> Measured {
 }
 
 /// A server is ready before the client starts, and TCP passes at the rate and no faster. A busy
-/// machine can make it slow, or let iperf3 begin its measurement late, but not each of several
-/// times; `cake` also drops little.
+/// machine can make it slow each time but one of several, and can once let iperf3 begin its
+/// measurement late; `cake` also drops little.
 #[test]
 fn tcp_passes_at_the_rate() {
     if !has("iperf3") {
@@ -69,6 +69,8 @@ fn tcp_passes_at_the_rate() {
                 break;
             }
             tries.push(measured);
+            let fast = tries.iter().filter(|measured| measured.mbit >= most).count();
+            assert!(fast < 2, "{device} {link:?}: {tries:?}");
             assert!(tries.len() < 5, "{device} {link:?}: {tries:?}");
         }
     }
