@@ -191,7 +191,7 @@ const TRIES: u32 = 5;
 fn rates_and_delays_are_kept() {
     let folder = tempfile::tempdir().expect("a folder");
     let script = "\
-shape --ingress 'tbf rate 50mbit burst 64kb latency 50ms' --egress 'netem delay 20ms'
+shape --ingress 'tbf rate 10mbit burst 16kb latency 50ms' --egress 'netem delay 20ms'
 client ping -q -c5 -i0.1 192.0.2.2 > ping
 listen iperf3 -s -1
 client iperf3 -c 192.0.2.2 -t 2 -J > tcp.json
@@ -207,13 +207,13 @@ finish
         assert_conserved(&read_json(&folder.path().join("shaped.json")));
         let rate = received(&folder.path().join("tcp.json"));
         rates.push((rate, least));
-        // 1,448 of each 1,514 bytes are data, so 47.8 Mbit/s are possible.
-        assert!(rate < 49.0, "{rates:?}");
-        if rate > 40.0 && least < 25.0 {
+        // 1,448 of each 1,514 bytes are data, so 9.56 Mbit/s are possible, also on a busy machine.
+        assert!(rate < 9.9, "{rates:?}");
+        if rate > 8.0 && least < 25.0 {
             return;
         }
     }
-    panic!("the rate was never near 47.8 Mbit/s, or the delay never near 20 ms: {rates:?}");
+    panic!("the rate was never near 9.56 Mbit/s, or the delay never near 20 ms: {rates:?}");
 }
 
 /// A tree for each direction from one file; classes share the rate as their rates are.
@@ -406,7 +406,7 @@ finish
             return;
         }
     }
-    panic!("the rate was never near 47.8 Mbit/s: {rates:?}");
+    panic!("the rate was never near 9.56 Mbit/s: {rates:?}");
 }
 
 /// An interface that disappears while its traffic is shaped ends the command with an error.
