@@ -25,6 +25,7 @@ mod control;
 mod device;
 mod end;
 mod job;
+mod lent;
 mod own_time;
 mod pace;
 mod read;
@@ -321,10 +322,20 @@ impl<D: Device> Port<D> {
     fn run(
         &self,
         mut owner: Owner<'_, PortState<D>>,
-        mut fresh: PacketList,
+        fresh: PacketList,
         caller: Caller<'_>,
     ) -> Ran {
-        let mut run = self.begin(&mut owner, fresh.len(), caller);
+        let run = self.begin(&mut owner, fresh.len(), caller);
+        self.go_on(owner, fresh, run)
+    }
+
+    /// Does the work of an owner whose run has begun: see [`run`](Self::run).
+    fn go_on(
+        &self,
+        mut owner: Owner<'_, PortState<D>>,
+        mut fresh: PacketList,
+        mut run: Run<'_>,
+    ) -> Ran {
         let mut looks = JOB_LOOKS;
         let stop = loop {
             let takes = owner.inbox.len() <= QUOTA;

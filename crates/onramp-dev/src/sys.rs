@@ -63,7 +63,7 @@ pub use measure::{SocketMemory, socket_memory};
 #[cfg(all(test, feature = "udp"))]
 pub(crate) use mmsg::View;
 #[cfg(feature = "udp")]
-pub(crate) use mmsg::{Close, From, Messages};
+pub(crate) use mmsg::{Close, From, Messages, Shape};
 #[cfg(feature = "packet")]
 pub(crate) use packet::{Inbox, MESSAGES_MAX, Outbox, PacketFd, Received, Setting};
 #[cfg(feature = "xdp")]

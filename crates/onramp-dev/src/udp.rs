@@ -33,7 +33,7 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 
 use onramp_core::{Device, DeviceInfo, Instant, Transmitted};
-use onramp_queue::PacketList;
+use onramp_queue::{Packet, PacketList};
 
 use crate::{DeviceError, sys};
 use build::Builder;
@@ -213,6 +213,10 @@ impl Device for Udp {
         now: Instant,
     ) -> Transmitted {
         self.queue.transmit(burst, done, now)
+    }
+
+    fn transmit_lent(&mut self, packet: &Packet, payload: &[u8], now: Instant) -> bool {
+        self.queue.transmit_lent(packet, payload, now)
     }
 }
 

@@ -25,7 +25,7 @@
 //! ```text
 //!                |  push | own | take, leave
 //! push           |   -   |  -  |  -            -: may run at the same time
-//! own            |   -   |  -  |  -
+//! own, own_idle  |   -   |  -  |  -
 //! take, leave    |   -   |  -  |  one owner (`&mut Owner`)
 //! ```
 //!
@@ -256,6 +256,18 @@ impl<T> Intake<T> {
         None
     }
 
+    /// Makes the calling thread the owner of the intake if the intake is idle: no thread owns it,
+    /// no packet waits, and it is not BUSY. Otherwise returns `None`.
+    #[inline]
+    pub fn own_idle(&self) -> Option<Owner<'_, T>> {
+        let owned = Word::flags_only(OWNED);
+        // Acquire: makes the last owner's work on the value visible; pairs with the release in
+        // `leave_idle`. Relaxed: after a failed exchange, nothing of the intake is used.
+        let order = mutant::or("intake-own-idle-acquire", Acquire, Relaxed);
+        let exchanged = self.word.0.compare_exchange(Word::ZERO.0, owned.0, order, Relaxed);
+        exchanged.is_ok().then(|| Owner::new(self))
+    }
+
     /// Returns the number of packets that wait in the intake. This is a hint: the number may be
     /// stale as soon as it is read.
     pub fn waiting(&self) -> u32 {
@@ -268,6 +280,13 @@ impl<T> Intake<T> {
     pub fn is_owned(&self) -> bool {
         // Relaxed: the result is only a hint.
         Word(self.word.0.load(Relaxed)).has(OWNED)
+    }
+
+    /// Whether no thread owns the intake, no packet waits, and the intake is not BUSY. This is a
+    /// hint: the answer may be stale as soon as it is read.
+    pub fn is_idle(&self) -> bool {
+        // Relaxed: the result is only a hint.
+        Word(self.word.0.load(Relaxed)) == Word::ZERO
     }
 
     /// Whether the intake is BUSY (its last owner left packets to a runner). This is a hint: the

@@ -56,6 +56,20 @@ fn a_push_into_an_idle_intake_makes_owner() {
 }
 
 #[test]
+fn only_an_idle_intake_is_owned_as_idle() {
+    let port = Port::new(Vec::new(), 4, 2);
+    let owner = port.own_idle().expect("it is idle");
+    assert!(port.is_owned() && port.own_idle().is_none(), "it is owned");
+    staged(&port, [1]);
+    let mut owner = owner.leave_idle().expect_err("a packet waits");
+    assert_eq!(cookies(owner.take()), [1]);
+    owner.leave_busy();
+    assert!(port.own_idle().is_none(), "it is busy");
+    assert!(port.own().expect("nobody owns it").leave_idle().is_ok());
+    assert!(port.own_idle().expect("it is idle again").leave_idle().is_ok());
+}
+
+#[test]
 fn what_waits_is_taken_oldest_first() {
     let port = Port::new(Vec::new(), 100, 2);
     let (mut owner, fresh) = owner(&port, [0]);

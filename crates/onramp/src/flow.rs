@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::num::NonZero;
 
 use onramp_core::Rate;
+use onramp_queue::Packet;
 
 /// Bytes that a packet counts in a qdisc of Linux besides its payload: the headers of UDP, IPv4 or
 /// IPv6, and Ethernet.
@@ -72,6 +73,19 @@ impl Flow {
             mark: 0,
             ecn: 0,
         }
+    }
+
+    /// Gives a packet of this flow, with a payload of `payload` bytes, what the flow asks for.
+    #[inline]
+    pub(crate) fn label(&self, packet: &mut Packet, payload: usize) {
+        packet.set_dest(self.dest);
+        packet.set_source(self.source);
+        let meta = &mut **packet;
+        // A payload has at most `PAYLOAD_MAX` bytes.
+        meta.len = u32::try_from(payload).unwrap_or(u32::MAX).saturating_add(self.overhead);
+        (meta.flow, meta.pacing_rate) = (self.key, self.pacing_rate);
+        (meta.priority, meta.mark, meta.ecn) = (self.priority, self.mark, self.ecn);
+        (meta.txtime_ns, meta.cookie, meta.gso_size) = (0, 0, 0);
     }
 
     /// Returns the flow with its packets paced to `rate`, in bytes on the wire, headers included

@@ -16,6 +16,7 @@ use onramp_core::{Clock, Instant, QUOTA};
 use onramp_dev::ThreadWaker;
 use onramp_queue::{Completion, Credits, DropReason, Layer, PAYLOAD_MAX, Packet, PacketList, Pool};
 
+use self::message::LENT_MIN;
 use self::watch::Watched;
 use crate::shared::{Handle, Shared};
 use crate::stats::{SenderCounters, SenderEnd};
@@ -147,6 +148,10 @@ impl Sender {
     /// Panics when another link made `flow`.
     #[inline]
     pub fn try_send(&mut self, flow: &Flow, payload: &[u8]) -> Result<(), TrySendError> {
+        if payload.len() >= LENT_MIN && self.lend(flow, &Message { payload, ..Message::default() })
+        {
+            return Ok(());
+        }
         let packet = self.packet(flow, payload)?;
         self.submit(flow, packet).map_err(|rejected| {
             self.pool.take_back(rejected.packet);
@@ -277,14 +282,7 @@ impl Sender {
             None => self.take_slowly(flow, payload.len()).ok_or(TrySendError::Full)?,
         };
         pkt.set_payload(payload);
-        pkt.set_dest(flow.dest);
-        pkt.set_source(flow.source);
-        #[expect(clippy::cast_possible_truncation, reason = "checked above")]
-        let len = payload.len() as u32 + flow.overhead;
-        let meta = &mut *pkt;
-        (meta.flow, meta.len, meta.pacing_rate) = (flow.key, len, flow.pacing_rate);
-        (meta.priority, meta.mark, meta.ecn) = (flow.priority, flow.mark, flow.ecn);
-        (meta.txtime_ns, meta.cookie, meta.gso_size) = (0, 0, 0);
+        flow.label(&mut pkt, payload.len());
         Ok(pkt)
     }
 
@@ -327,7 +325,8 @@ impl Sender {
     pub fn submit(&mut self, flow: &Flow, mut packet: Packet) -> Result<(), Rejected> {
         assert_eq!(flow.link, self.shared().id, "a flow belongs to the link that made it");
         if packet.gso_size > 0 {
-            charge_all(&mut packet, flow.overhead);
+            let payload = packet.payload().len();
+            charge_all(&mut packet, payload, flow.overhead);
         }
         let mut list = PacketList::new();
         list.push_back(packet);
@@ -525,14 +524,14 @@ fn is_over(start: Instant, now: Instant) -> bool {
     now.since(start) > SLICE_NS
 }
 
-/// Makes a packet that holds several datagrams count with the headers of each datagram. So far, its
-/// length includes the headers of one datagram. The length of a frame already counts all headers.
+/// Makes a packet of `payload` bytes that holds several datagrams count with the headers of each
+/// datagram. So far, its length includes the headers of one datagram. The length of a frame already
+/// counts all headers.
 #[cold]
-fn charge_all(packet: &mut Packet, overhead: u32) {
+fn charge_all(packet: &mut Packet, payload: usize, overhead: u32) {
     if packet.layer() != Layer::Datagram {
         return;
     }
-    let payload = packet.payload().len();
     let datagrams = payload.div_ceil(packet.gso_size.into()).max(1);
     let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
     if packet.len == count(payload).saturating_add(overhead) {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::task::Waker;
 
-use onramp_queue::{PacketList, Room};
+use onramp_queue::{Packet, PacketList, Room};
 
 use crate::base::Instant;
 
@@ -133,6 +133,18 @@ pub trait Device: Send {
         done: &mut PacketList,
         now: Instant,
     ) -> Transmitted;
+
+    /// Sends a packet whose payload is `payload`, and not in the packet itself, in one message.
+    /// Returns false if the device has not sent the packet: it cannot send such packets (as by
+    /// default), or the kernel does not take the message now. The port then gets the packet with
+    /// its payload and offers it to [`transmit`](Self::transmit), which also finds out what is
+    /// wrong. Should not block, and must not keep `payload`.
+    ///
+    /// A device that copies payloads into memory of its own anyway, such as a socket, saves the
+    /// copy from the sender's memory into the packet here.
+    fn transmit_lent(&mut self, _packet: &Packet, _payload: &[u8], _now: Instant) -> bool {
+        false
+    }
 }
 
 /// The handle by which a device that was full tells its port that it has room again, so that the
@@ -285,5 +297,8 @@ impl<D: Device + ?Sized> Device for Box<D> {
         now: Instant,
     ) -> Transmitted {
         (**self).transmit(burst, done, now)
+    }
+    fn transmit_lent(&mut self, packet: &Packet, payload: &[u8], now: Instant) -> bool {
+        (**self).transmit_lent(packet, payload, now)
     }
 }

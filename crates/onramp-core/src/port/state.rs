@@ -17,7 +17,7 @@ use crate::tree::RootQdisc;
 /// The state of a port behind its intake. Only the port's owner uses it.
 pub(super) struct PortState<D> {
     pub(super) root: RootQdisc,
-    device: D,
+    pub(super) device: D,
     /// The port's part of a rate that several ports have in common, if any.
     pub(super) share: Option<Share>,
     /// The latest time that any owner of this port has used. No later owner uses an earlier time.
@@ -35,7 +35,7 @@ pub(super) struct PortState<D> {
     pub(super) room: DeviceWaker,
     pub(super) cancels: Cancels,
     pub(super) own_time: OwnTime,
-    pace: Pace,
+    pub(super) pace: Pace,
     /// Jobs (changes and queries of the tree) that run in the owner's next turn.
     pub(super) jobs: VecDeque<Job>,
     /// Number of packets that have come to this port since it was created: from its intake, or made
@@ -48,7 +48,7 @@ pub(super) struct PortState<D> {
 }
 
 /// A burst that is offered to the device.
-struct Offer {
+pub(super) struct Offer {
     packets: u32,
     bytes: u64,
     /// When the first packet was pushed.
@@ -57,7 +57,7 @@ struct Offer {
 
 impl Offer {
     /// Counts the burst.
-    fn of(burst: &PacketList, run: &Run<'_>) -> Self {
+    pub(super) fn of(burst: &PacketList, run: &Run<'_>) -> Self {
         let (packets, bytes) = (burst.len(), burst.bytes());
         run.stats.bursts.add(1);
         run.stats.burst_packets.record(u64::from(packets));
@@ -260,7 +260,7 @@ impl<D: Device> PortState<D> {
     /// Counts what the device did with an offer: `out` are the packets that it has sent or dropped.
     /// Returns false if the device is to be offered no more packets for now, because it is full or
     /// has asked for a pause; `retry_at` then says until when.
-    fn transmitted(
+    pub(super) fn transmitted(
         &mut self,
         offer: &Offer,
         answer: Transmitted,

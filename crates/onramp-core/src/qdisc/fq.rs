@@ -514,6 +514,15 @@ impl Qdisc for Fq {
         held
     }
 
+    /// A packet without a rate and a departure time takes the fast path of an empty `fq`.
+    fn lets_pass(&self, pkt: &Packet, now: Instant) -> bool {
+        pkt.txtime_ns == 0 && self.takes_fast_path(pkt, now.0) && self.accepts(pkt)
+    }
+
+    fn passed(&mut self) {
+        self.stats.fastpath += 1;
+    }
+
     fn accepts(&self, pkt: &Packet) -> bool {
         let (config, held) = (&self.config, self.backlog.packets as usize);
         let band = band_of(&config.priomap, pkt.priority);

@@ -6,6 +6,7 @@ use std::fmt::Debug;
 
 use onramp_queue::{Packet, PacketList};
 
+use crate::base::Instant;
 use crate::base::params::Values;
 use crate::filter::Filters;
 use crate::sched::call::{Backlog, Cx, Dequeue, Peek, Verdict};
@@ -129,6 +130,17 @@ pub trait Qdisc: Send + Debug {
     fn can_bypass(&self) -> bool {
         false
     }
+
+    /// Whether an enqueue of `pkt` into the qdisc, which is empty, and a dequeue at the same time
+    /// `now` would return `pkt` unchanged, without a look at its payload. A port then passes a
+    /// large packet by the qdisc, so that its payload need not be copied.
+    fn lets_pass(&self, _pkt: &Packet, _now: Instant) -> bool {
+        self.can_bypass()
+    }
+
+    /// Counts a packet that a port has passed by the qdisc, if the qdisc has counters of its own
+    /// for such a packet.
+    fn passed(&mut self) {}
 
     /// Takes a packet that was to bypass the empty qdisc but that the device does not take now
     /// (`dev_requeue_skb`). That packet must leave before any other, whatever is enqueued later.

@@ -53,8 +53,14 @@ impl QdiscCounters {
     /// Counts a packet that left the qdisc.
     #[inline]
     pub(crate) fn count(&mut self, pkt: &Packet, cx: &Cx<'_>) {
+        self.count_parts(pkt, segments::count(pkt), cx);
+    }
+
+    /// Counts a packet of `parts` datagrams that left the qdisc.
+    #[inline]
+    pub(crate) fn count_parts(&mut self, pkt: &Packet, parts: u32, cx: &Cx<'_>) {
         self.bytes += u64::from(pkt.len);
-        self.packets += u64::from(segments::count(pkt));
+        self.packets += u64::from(parts);
         if cx.measures {
             self.measure(pkt, cx.now);
         }

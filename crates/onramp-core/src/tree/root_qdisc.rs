@@ -150,6 +150,22 @@ impl RootQdisc {
         self.counters.count(pkt, cx);
     }
 
+    /// Whether `pkt`, whose payload lies elsewhere, would enter an empty tree at `now` and leave it
+    /// at once, unchanged.
+    pub(crate) fn lets_pass(&self, pkt: &Packet, now: Instant) -> bool {
+        #[cfg(feature = "tc")]
+        if self.front.is_some() {
+            return false;
+        }
+        self.qdisc.backlog().packets == 0 && self.qdisc.lets_pass(pkt, now)
+    }
+
+    /// Counts a packet of `parts` datagrams that a port has passed by the qdisc.
+    pub(crate) fn passed_lent(&mut self, pkt: &Packet, parts: u32, cx: &Cx<'_>) {
+        self.qdisc.passed();
+        self.counters.count_parts(pkt, parts, cx);
+    }
+
     /// Counts packets that the device did not take and that were put back.
     #[inline]
     pub(crate) fn count_requeues(&mut self, packets: u32) {

@@ -142,7 +142,11 @@ fn a_packet_is_requeued_each_time_the_device_leaves_it() {
 
 /// Returns the view (state and counters) of the root qdisc of a port that has no owner.
 pub(crate) fn view<D: Device>(port: &Port<D>) -> QdiscView {
-    let setup = Setup::of("pfifo".parse::<Spec>().expect("a qdisc"));
+    view_in(port, Setup::of("pfifo".parse::<Spec>().expect("a qdisc")))
+}
+
+/// Returns the view of the root qdisc of a port that has no owner. The tree is that of `setup`.
+pub(crate) fn view_in<D: Device>(port: &Port<D>, setup: Setup) -> QdiscView {
     let found = Arc::new(Mutex::new(None));
     let inside = found.clone();
     let job: Job = Box::new(move |root, _| {

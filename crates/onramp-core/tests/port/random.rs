@@ -12,6 +12,9 @@ enum Op {
     /// Pushes packets: their number, their flow, and the nanoseconds until they may leave (0 = at
     /// once).
     Push(u64, u64, u64),
+    /// Offers one packet of this flow whose payload lies elsewhere, and pushes it if the port does
+    /// not send it: its flow, and the nanoseconds until it may leave (0 = at once).
+    Lend(u64, u64),
     /// Pushes one packet, and lets this many packets arrive while the device transmits.
     Meanwhile(u64),
     Help,
@@ -37,6 +40,7 @@ fn op() -> impl Strategy<Value = Op> {
     ];
     prop_oneof![
         12 => (1_u64..4, when.clone()).prop_map(|(n, (f, t))| Op::Push(n, f, t)),
+        4 => when.clone().prop_map(|(f, t)| Op::Lend(f, t)),
         4 => (1_u64..400, when).prop_map(|(n, (f, t))| Op::Push(n, f, t)),
         2 => (1_u64..90).prop_map(Op::Meanwhile),
         3 => Just(Op::Help),
@@ -90,6 +94,18 @@ fn step(world: &mut World, qdisc: &str, made: &mut Made, op: &Op) {
             match world.port.xmit(list, world.now, &world.waker) {
                 Ok(_) => world.pushed += count,
                 Err(full) => assert_eq!(u64::from(full.0.len()), count),
+            }
+        }
+        Op::Lend(flow, wait_ns) => {
+            let mut list = made.packets(1, flow, world.now, wait_ns);
+            let pkt = list.pop_front().expect("one");
+            match world.port.xmit_lent(pkt, b"elsewhere", world.now, &world.waker) {
+                Ok(_) => world.pushed += 1,
+                Err(pkt) => {
+                    list.push_back(pkt);
+                    let pushed = world.port.xmit(list, world.now, &world.waker);
+                    world.pushed += u64::from(pushed.is_ok());
+                }
             }
         }
         Op::Meanwhile(count) => {
@@ -166,6 +182,7 @@ fn run(qdisc: &str, cap: u16, mut options: PortOptions, ops: &[Op], in_order: bo
         .is_multiple_of(3)
         .then(|| SharedRate::new(Rate::bytes_per_second(2_000_000), 1).share(0));
     let (mut world, mut made) = (World::with_options(qdisc, cap, options), Made::default());
+    world.wire().lends = true;
     for op in ops {
         step(&mut world, qdisc, &mut made, op);
         world.check();

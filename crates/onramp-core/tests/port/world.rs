@@ -56,6 +56,10 @@ pub(crate) struct Wire {
     pub(crate) hands_on: bool,
     /// The packets that the device has handed to another device.
     pub(crate) elsewhere: PacketList,
+    /// Whether the device sends packets whose payload lies elsewhere, and the payloads that it has
+    /// sent.
+    pub(crate) lends: bool,
+    pub(crate) lent: Vec<Vec<u8>>,
     /// Whether the device panics when it is called.
     pub(crate) panics: bool,
     /// The device's handle, and whether the device uses it while it refuses packets.
@@ -232,6 +236,34 @@ impl Device for Script {
         let retry_at = full.then(|| now.after(wire.retry_ns));
         Transmitted { calls: wire.calls, messages: 1, retry_at }
     }
+
+    fn transmit_lent(&mut self, packet: &Packet, payload: &[u8], now: Instant) -> bool {
+        let mut wire = self.wire.lock().unwrap();
+        assert!(packet.payload().is_empty(), "the payload lies elsewhere");
+        if wire.panics {
+            drop(wire);
+            panic!("as the script says");
+        }
+        if !wire.lends || wire.room == Some(0) || wire.fails.is_some() {
+            return false;
+        }
+        wire.room = wire.room.map(|room| room - 1);
+        wire.offered.push(1);
+        wire.offered_by_size.count(1);
+        wire.ages.count(now.since(Instant(packet.enqueued_ns)));
+        wire.sent.push((packet.cookie, now));
+        wire.lent.push(payload.to_vec());
+        if let Some(list) = wire.comes.take() {
+            let port = self.port.get().and_then(Weak::upgrade).expect("the world is alive");
+            let ran = port.xmit(list, now, &Notes::default()).expect("there is room");
+            assert_eq!(ran, None, "it has an owner");
+        }
+        if wire.closes.is_some() {
+            let port = self.port.get().and_then(Weak::upgrade).expect("the world is alive");
+            wire.closes = Some(port.close(now, &Notes::default()).is_some());
+        }
+        true
+    }
 }
 
 impl World {
@@ -276,6 +308,15 @@ impl World {
     pub(crate) fn push(&mut self, count: u64) -> Option<Ran> {
         let list = self.packets(count);
         self.port.xmit(list, self.now, &self.waker).expect("there is room")
+    }
+
+    /// Offers a packet of 100 bytes whose payload is `payload`. Returns the packet if the port has
+    /// not sent it; the caller then has to push it.
+    pub(crate) fn lend(&mut self, payload: &[u8]) -> Result<Ran, Packet> {
+        let pkt = packet(self.pushed, 7, self.now);
+        let ran = self.port.xmit_lent(pkt, payload, self.now, &self.waker);
+        self.pushed += u64::from(ran.is_ok());
+        ran
     }
 
     /// Makes the device take nothing, and makes the port busy. Returns the number of packets that

@@ -69,7 +69,8 @@ pub(crate) struct Messages {
     copying: bool,
     /// The packets of the unfinished messages (which the kernel has not taken yet). Each part of
     /// these messages (from message `next` on, with the message that is being built) points into
-    /// the payload of one of these packets, or into the filled part of `copies`.
+    /// the payload of one of these packets, or into the filled part of `copies`. During `send_lent`
+    /// only, a part points into the payload that was lent.
     flight: PacketList,
     /// The super-packet (a packet of several datagrams) that is being cut into parts.
     held: Option<Held>,
@@ -298,12 +299,43 @@ impl Messages {
         let pending = &mut self.headers[self.next..self.built];
         // SAFETY: `self` owns the headers, and `pending.len()` is their number. Each header points
         // to its own name and controls, whose lengths were set with them, and to its own parts. The
-        // parts point into payloads of packets in `flight`, or into `copies`: both are alive, and
-        // the kernel only reads them.
+        // parts point into payloads of packets in `flight`, into `copies`, or into the payload that
+        // `send_lent` borrows: all are alive, and the kernel only reads them.
         let taken = unsafe {
             libc::sendmmsg(socket.as_raw_fd(), pending.as_mut_ptr(), number(pending.len()), FLAGS)
         };
         usize::try_from(taken).map_err(|_| errno())
+    }
+
+    /// Builds one message whose payload is `payload`, and lets `send` offer it to the kernel.
+    /// Returns the shape of the message if the kernel took it, or the error. The message is gone
+    /// afterwards in either case.
+    ///
+    /// # Panics
+    ///
+    /// Panics if a message is being built, or is built and not finished.
+    pub(crate) fn send_lent(
+        &mut self,
+        payload: &[u8],
+        close: &Close,
+        send: impl FnOnce(&mut Self) -> Result<usize, c_int>,
+    ) -> Result<Shape, c_int> {
+        /// Forgets the message, also if `send` panics: its part points into a borrowed payload.
+        struct Loan<'a>(&'a mut Messages);
+        impl Drop for Loan<'_> {
+            fn drop(&mut self) {
+                self.0.clear();
+            }
+        }
+        assert!(self.pending().is_empty() && self.open.parts == 0, "the queue is empty");
+        let loan = Loan(self);
+        loan.0.add(part(payload.as_ptr().cast_mut(), payload.len()));
+        loan.0.close(close);
+        let shape = loan.0.shapes[loan.0.next];
+        match send(loan.0)? {
+            0 => Err(libc::EAGAIN),
+            _ => Ok(shape),
+        }
     }
 
     /// Offers the first message, which must have no control messages, with `sendto`. `sendto` has
@@ -313,9 +345,10 @@ impl Messages {
         let name_len = self.headers[self.next].msg_hdr.msg_namelen;
         let name =
             if name_len == 0 { ptr::null() } else { (&raw const self.names[self.next]).cast() };
-        // SAFETY: the part points into the payload of a packet in `flight`, which is alive and
-        // which the kernel only reads. `name` is null with length 0, or points to the destination
-        // address in `self`, whose length was set with the address.
+        // SAFETY: the part points into the payload of a packet in `flight`, or into the payload
+        // that `send_lent` borrows: either is alive, and the kernel only reads it. `name` is null
+        // with length 0, or points to the destination address in `self`, whose length was set with
+        // the address.
         let sent = unsafe {
             libc::sendto(socket.as_raw_fd(), part.iov_base, part.iov_len, FLAGS, name, name_len)
         };

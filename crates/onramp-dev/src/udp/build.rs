@@ -121,6 +121,23 @@ impl Builder {
         }
     }
 
+    /// Returns how to close the one message in which `pkt` leaves, if its payload has `len` bytes
+    /// and lies elsewhere. Returns `None` if the packet does not fit one message.
+    pub(super) fn whole(&self, pkt: &Packet, len: usize, now: Instant) -> Option<Close> {
+        let size = usize::from(pkt.gso_size);
+        let segments = if size == 0 { 1 } else { len.div_ceil(size).max(1) };
+        let segments = u16::try_from(segments).ok().filter(|most| *most <= self.segments_max)?;
+        let name = self.route.name(pkt.dest());
+        (len <= MESSAGE_MAX).then(|| Close {
+            name,
+            segment: (segments > 1).then_some(pkt.gso_size),
+            segments,
+            class: self.route.class(name, pkt.ecn),
+            from: self.route.from(name, pkt.source()),
+            txtime_ns: self.txtime(pkt, now),
+        })
+    }
+
     /// Returns the packet's transmit time if it is to be passed to the kernel; `None` for a time
     /// that is not in the future.
     #[inline]

@@ -14,13 +14,13 @@ use std::sync::Arc;
 
 use libc::c_int;
 use onramp_core::{Instant, Transmitted};
-use onramp_queue::{DropReason, PacketList};
+use onramp_queue::{DropReason, Packet, PacketList};
 
 use super::build::Builder;
 use super::stats::UdpStats;
 use super::verdict::{Segmented, Verdict, segmented, verdict};
 use crate::backoff::Backoff;
-use crate::sys::Messages;
+use crate::sys::{Messages, Shape};
 
 /// How often the queue offers a message for which the kernel has no memory, before dropping it.
 pub(super) const STARVED_MAX: u32 = 8;
@@ -42,6 +42,23 @@ impl Wire for Arc<UdpSocket> {
     fn send(&mut self, messages: &mut Messages) -> Result<usize, c_int> {
         messages.send(self)
     }
+}
+
+/// Counts messages that the kernel took. Returns how many of them held several datagrams.
+#[inline]
+fn count_sent(stats: &UdpStats, shapes: &[Shape]) -> u64 {
+    let (mut segments, mut bytes, mut gso) = (0, 0, 0);
+    for shape in shapes {
+        segments += u64::from(shape.segments);
+        bytes += u64::from(shape.bytes);
+        gso += u64::from(shape.segments > 1);
+        stats.segments_per_message[UdpStats::bucket(shape.segments)].add(1);
+    }
+    stats.messages.add(shapes.len() as u64);
+    stats.segments.add(segments);
+    stats.bytes.add(bytes);
+    stats.gso_messages.add(gso);
+    gso
 }
 
 #[derive(Debug)]
@@ -128,6 +145,22 @@ impl<W: Wire> Queue<W> {
         round.out
     }
 
+    /// Sends a packet whose payload is `payload`, in one message. Returns false if the packet does
+    /// not fit one message, or if the kernel has not taken it; `transmit` then finds out why.
+    pub(super) fn transmit_lent(&mut self, pkt: &Packet, payload: &[u8], now: Instant) -> bool {
+        let Some(close) = self.builder.whole(pkt, payload.len(), now) else { return false };
+        self.stats.calls.add(1);
+        let wire = &mut self.wire;
+        let Ok(shape) = self.messages.send_lent(payload, &close, |messages| wire.send(messages))
+        else {
+            return false;
+        };
+        let gso = count_sent(&self.stats, &[shape]);
+        self.strikes = if gso > 0 { 0 } else { self.strikes };
+        self.took();
+        true
+    }
+
     /// Sends the messages that were built. The loop ends, because the kernel takes a message or the
     /// queue drops it, after a limited number of attempts.
     #[inline]
@@ -180,18 +213,7 @@ impl<W: Wire> Queue<W> {
 
     #[inline]
     fn sent(&mut self, count: usize, round: &mut Round<'_>) {
-        let stats = &self.stats;
-        let (mut segments, mut bytes, mut gso) = (0, 0, 0);
-        for shape in &self.messages.pending()[..count] {
-            segments += u64::from(shape.segments);
-            bytes += u64::from(shape.bytes);
-            gso += u64::from(shape.segments > 1);
-            stats.segments_per_message[UdpStats::bucket(shape.segments)].add(1);
-        }
-        stats.messages.add(count as u64);
-        stats.segments.add(segments);
-        stats.bytes.add(bytes);
-        stats.gso_messages.add(gso);
+        let gso = count_sent(&self.stats, &self.messages.pending()[..count]);
         #[expect(clippy::cast_possible_truncation, reason = "at most MESSAGES_MAX")]
         let messages = count as u32;
         round.out.messages += messages;
@@ -201,9 +223,15 @@ impl<W: Wire> Queue<W> {
             round.suspect = false;
             self.strike();
         }
+        self.took();
+        self.messages.sent(count, round.done);
+    }
+
+    /// Notes that the kernel has room.
+    #[inline]
+    fn took(&mut self) {
         self.starved = 0;
         self.backoff.reset();
-        self.messages.sent(count, round.done);
     }
 
     /// Notes that the kernel refused a segmented message, but took a datagram of it. After

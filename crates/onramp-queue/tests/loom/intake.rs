@@ -152,6 +152,28 @@ fn own_follows_an_owner() {
     });
 }
 
+/// A thread that becomes the owner of an idle intake sees everything that the previous owner did,
+/// and what is pushed meanwhile leaves as well. Of an intake that is not idle, nobody becomes the
+/// owner in this way.
+///
+/// Must fail with each of these mutants: intake-own-idle-acquire, intake-leave-idle-release.
+#[test]
+fn own_idle_follows_an_owner() {
+    check(3, || {
+        let port = Arc::new(Port::new(Vec::new(), 8, 2));
+        let other = port.clone();
+        let thread = spawn(move || send(&other, packets(&[10])));
+        if let Some(mut owner) = port.own_idle() {
+            assert!(port.own_idle().is_none());
+            owner.push(20);
+            run(owner);
+        }
+        thread.join().unwrap();
+        let sent = at_rest(&port);
+        assert!(sent == [10] || sent == [10, 20] || sent == [20, 10], "{sent:?}");
+    });
+}
+
 /// An owner calls the runner, and then leaves the intake busy (pushes then only stage packets).
 /// After the runner's visit, all packets have been sent, once and in order.
 ///

@@ -33,7 +33,8 @@ fn through_fq() {
 
 #[test]
 fn through_a_lossy_netem() {
-    transfer("netem loss 2%", 2 * MB, |stats| assert!(drops(stats) > 0));
+    // Of about 170 batches, none is lost once in a million times.
+    transfer("netem loss 8%", 2 * MB, |stats| assert!(drops(stats) > 0));
 }
 
 #[test]

@@ -1,9 +1,15 @@
-//! Messages: datagrams with what may differ between two messages of one flow.
+//! Messages: datagrams with what may differ between two messages of one flow, and how a large
+//! message leaves without a copy.
 
-use onramp_core::Instant;
+use onramp_core::{Clock, Instant};
+use onramp_queue::{PAYLOAD_MAX, Packet, PacketList};
 
-use super::Sender;
+use super::{Sender, charge_all, is_over};
 use crate::{Flow, SendError, TrySendError};
+
+/// Size in bytes from which on a message is lent to an idle port. Copying a smaller one costs less
+/// than asking the port.
+pub(super) const LENT_MIN: usize = 4_096;
 
 /// One datagram of a flow, or several of equal size that are sent together, and what applies to
 /// them alone.
@@ -28,6 +34,19 @@ pub struct Message<'a> {
     pub cookie: u64,
 }
 
+impl Message<'_> {
+    /// Gives `packet` what the message asks for.
+    pub(super) fn label(&self, packet: &mut Packet) {
+        packet.gso_size = self.segment;
+        if let Some(ecn) = self.ecn {
+            assert!(ecn < 4, "an ECN code point has two bits");
+            packet.ecn = ecn;
+        }
+        packet.txtime_ns = self.txtime.map_or(0, |at| at.0);
+        packet.cookie = self.cookie;
+    }
+}
+
 impl Sender {
     /// Stages one message, as [`try_send`](Self::try_send) stages a datagram. All its datagrams
     /// together take one credit, and count in qdiscs with the headers of each.
@@ -44,14 +63,11 @@ impl Sender {
         flow: &Flow,
         message: &Message<'_>,
     ) -> Result<(), TrySendError> {
-        let mut packet = self.packet(flow, message.payload)?;
-        packet.gso_size = message.segment;
-        if let Some(ecn) = message.ecn {
-            assert!(ecn < 4, "an ECN code point has two bits");
-            packet.ecn = ecn;
+        if message.payload.len() >= LENT_MIN && self.lend(flow, message) {
+            return Ok(());
         }
-        packet.txtime_ns = message.txtime.map_or(0, |at| at.0);
-        packet.cookie = message.cookie;
+        let mut packet = self.packet(flow, message.payload)?;
+        message.label(&mut packet);
         self.submit(flow, packet).map_err(|rejected| {
             self.pool.take_back(rejected.packet);
             rejected.why
@@ -91,6 +107,52 @@ impl Sender {
             };
             why.lasting().map_or(Ok(()), Err)?;
             self.wait_room(flow, message.payload.len());
+        }
+    }
+
+    /// Sends a message without a copy of its payload, if nothing makes it wait: its port is idle,
+    /// the qdisc is empty and would let the message through at once, and the device takes it.
+    /// Returns false if the message was not sent; the caller then stages a copy.
+    pub(super) fn lend(&mut self, flow: &Flow, message: &Message<'_>) -> bool {
+        assert_eq!(flow.link, self.shared().id, "a flow belongs to the link that made it");
+        let payload = message.payload;
+        let is_plain = self.corked.is_empty() && self.shared().is_open();
+        if !is_plain || payload.len() > PAYLOAD_MAX - 28 {
+            return false;
+        }
+        let port = self.port_of(flow);
+        self.pool.allow(self.handle.shared.fair_credits());
+        let Self { handle, pool, end, watched, .. } = self;
+        let shared = &*handle.shared;
+        let slot = shared.slot(port);
+        if !slot.port.may_lend() {
+            return false;
+        }
+        let Some(mut packet) = pool.take(0) else { return false };
+        flow.label(&mut packet, payload.len());
+        message.label(&mut packet);
+        if packet.gso_size > 0 {
+            charge_all(&mut packet, payload.len(), flow.overhead);
+        }
+        let mut list = PacketList::from_iter([packet]);
+        let now = shared.clock.now();
+        pool.submit(&mut list, now.0);
+        watched.submit(pool, &mut list);
+        let packet = list.pop_front().unwrap_or_else(|| unreachable!("it was one packet"));
+        match slot.port.xmit_lent(packet, payload, now, &shared.waker(slot)) {
+            Ok(ran) => {
+                end.counters.submitted.add(1);
+                self.slice_over = is_over(self.slice_start, now);
+                shared.follow_up(slot, ran);
+                true
+            }
+            Err(packet) => {
+                let mut list = PacketList::from_iter([packet]);
+                watched.revoke(pool, &mut list);
+                pool.revoke(&mut list);
+                list.for_each(|packet| pool.take_back(packet));
+                false
+            }
         }
     }
 }

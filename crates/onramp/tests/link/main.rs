@@ -24,6 +24,7 @@ mod fork;
 mod front;
 mod idle;
 mod kinds;
+mod lent;
 mod moves;
 mod network;
 mod nosy;

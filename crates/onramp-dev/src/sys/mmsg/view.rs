@@ -42,7 +42,7 @@ impl Messages {
         let (mut payload, parts) = (Vec::new(), header.msg_iovlen);
         for part in &self.parts[first..first + parts] {
             // SAFETY: the same as for the kernel: the part points to written bytes, in the payload
-            // of a packet in `flight` or in `copies`.
+            // of a packet in `flight`, in `copies`, or in a payload that is lent.
             let bytes =
                 unsafe { std::slice::from_raw_parts(part.iov_base.cast::<u8>(), part.iov_len) };
             payload.extend_from_slice(bytes);

@@ -1,6 +1,7 @@
 //! Tests of the queue against a simulated kernel that follows a script.
 
 mod errors;
+mod lent;
 mod messages;
 mod property;
 
