@@ -44,7 +44,7 @@ pub use sched::{Child, Classes};
 #[cfg(feature = "tc")]
 pub use tc::{Facts, Setup, Taken, cmd};
 pub use tc::{Kinds, Spec};
-pub use tree::{RootQdisc, Stopped, Totals, Tree};
+pub use tree::{RootQdisc, Stopped, Totals, Tree, TreeOf};
 #[cfg(feature = "tc")]
 pub use {tc::Change, tree::Edit, tree::Ingress};
 

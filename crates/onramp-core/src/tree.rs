@@ -9,11 +9,12 @@ mod ingress;
 #[cfg(feature = "tc")]
 mod look;
 mod root_qdisc;
+mod tree_of;
 
 use onramp_queue::{DropReason, Packet, PacketList};
 
 use crate::base::Instant;
-use crate::sched::{Backlog, Cx, Dequeue, Qdisc, Verdict};
+use crate::sched::{Backlog, Cx, Dequeue, Peek, Qdisc, Verdict};
 use crate::tc::Spec;
 
 #[cfg(feature = "tc")]
@@ -21,6 +22,7 @@ pub use self::edit::Edit;
 #[cfg(feature = "tc")]
 pub use self::ingress::Ingress;
 pub use self::root_qdisc::RootQdisc;
+pub use self::tree_of::TreeOf;
 
 /// A tree of qdiscs without threads, sockets or a clock. Calls move packets in and out, and every
 /// call takes the time as an argument.
@@ -30,9 +32,10 @@ pub use self::root_qdisc::RootQdisc;
 ///
 /// A tree may have qdiscs of kinds that the program wrote itself: see [`Kinds`](crate::Kinds).
 ///
-/// A caller that keeps packets in buffers of its own stores the number of a packet's buffer in
-/// [`cookie`](onramp_queue::Meta::cookie). The packet still carries the cookie when it leaves the
-/// tree, whether sent or dropped:
+/// A caller whose packets are values of its own, such as buffers, uses a [`TreeOf`]: each packet
+/// carries its value through the tree. A caller that keeps its buffers in a table of its own stores
+/// the number of a packet's buffer in [`cookie`](onramp_queue::Meta::cookie). The packet still
+/// carries the cookie when it leaves the tree, whether sent or dropped:
 ///
 /// ```
 /// use onramp_core::qdisc::Dequeue;
@@ -77,6 +80,8 @@ pub struct Tree {
     built_from: apply::BuiltFrom,
     drops: PacketList,
     totals: Totals,
+    /// The cookies of the packets that qdiscs have copied, for a [`TreeOf`].
+    copied: Option<Vec<u64>>,
 }
 
 /// What a [`Tree`] has counted since it was created.
@@ -155,6 +160,7 @@ impl Tree {
             built_from: apply::BuiltFrom::spec(spec, mtu),
             drops: PacketList::new(),
             totals: Totals::ZERO,
+            copied: None,
         }
     }
 
@@ -269,6 +275,57 @@ impl Tree {
         stopped
     }
 
+    /// Returns when the next packet may leave: `now` if one may leave now, a later time if all have
+    /// to wait, and `None` if the tree holds no packet. Use it to set a timer; a loop that dequeues
+    /// until no packet may leave learns the same from [`Dequeue::NotBefore`].
+    ///
+    /// The packet stays in the tree. To find the time, qdiscs may have to drop packets, or to
+    /// choose the next packet for good: see [`Qdisc::peek`].
+    ///
+    /// Many packets, each due a little later, cost a wake-up each if the timer is set to this time.
+    /// With a slack, [`Wakes`](crate::Wakes) sets the timer later, so that one wake-up serves all
+    /// that are due within the slack. Ask the tree then at the instants at which packets were due,
+    /// one after another, so that the gaps between packets do not grow by the slack:
+    ///
+    /// ```
+    /// use onramp_core::{Instant, Tree, Wakes};
+    /// use onramp_queue::Packet;
+    ///
+    /// // 1,000 bytes take 1 ms.
+    /// let mut tree = Tree::new(&"tbf rate 8mbit burst 1000b limit 90000b".parse()?, 1_000);
+    /// let ms = |n| Instant(1_000_000_000 + n * 1_000_000);
+    /// assert_eq!(tree.next_at(ms(0)), None);
+    /// for _ in 0..6 {
+    ///     let _ = tree.enqueue(ms(0), Packet::new(1_000));
+    /// }
+    /// assert_eq!(tree.next_at(ms(0)), Some(ms(0)));
+    ///
+    /// let mut wakes = Wakes::new(3_000_000, 0); // 3 ms of slack
+    /// let (mut now, mut served) = (ms(0), Vec::new());
+    /// while let Some(mut due) = tree.next_at(now) {
+    ///     let present = wakes.ask(due); // a real loop sleeps until then
+    ///     let before = tree.totals().sent_packets;
+    ///     while due <= present {
+    ///         now = due;
+    ///         let _ = tree.dequeue(now);
+    ///         let Some(next) = tree.next_at(now) else { break };
+    ///         due = next;
+    ///     }
+    ///     served.push((present, tree.totals().sent_packets - before));
+    /// }
+    /// // Six packets, and two wake-ups: at 3 ms for those due at 0, 1, 2 and 3 ms, and at 7 ms.
+    /// assert_eq!(served, [(ms(3), 4), (ms(7), 2)]);
+    /// # Ok::<(), onramp_core::ConfigError>(())
+    /// ```
+    pub fn next_at(&mut self, now: Instant) -> Option<Instant> {
+        match self.call(now, |root, cx| root.qdisc_mut().peek(cx)) {
+            Peek::Ready(_) => Some(now),
+            // A qdisc of the program's own may round the time down.
+            Peek::NotBefore(then) => Some(then.max(now.after(1))),
+            Peek::Empty => None,
+        }
+    }
+
     /// Returns the packets that were dropped since the last call of `drops`, each with its
     /// [`drop_reason`](onramp_queue::Meta::drop_reason).
     ///
@@ -333,6 +390,7 @@ impl Tree {
     fn call<R>(&mut self, now: Instant, f: impl FnOnce(&mut RootQdisc, &mut Cx<'_>) -> R) -> R {
         let mut drops = PacketList::new();
         let mut cx = self.root.call(now, &mut drops);
+        cx.copied = self.copied.as_mut();
         let result = f(&mut self.root, &mut cx);
         self.root.count_dropped(0, &cx);
         let made = cx.made;

@@ -5,6 +5,9 @@
 #[cfg(feature = "tc")]
 #[path = "conformance/trees.rs"]
 mod trees;
+#[cfg(feature = "tc")]
+#[path = "conformance/values.rs"]
+mod values;
 
 use std::collections::BTreeMap;
 

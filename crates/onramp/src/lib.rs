@@ -4,8 +4,8 @@
 //!
 //! - It sends from several threads, and leaves the work to Onramp: [`Link`]. [`Link::udp`] makes a
 //!   link over UDP sockets, and [`Link::sender`] a [`Sender`] for each thread.
-//! - It has a loop, a clock and buffers of its own: [`Tree`], with `enqueue(now, packet)` and
-//!   `dequeue(now)`.
+//! - It has a loop, a clock and buffers of its own: [`TreeOf`], with `enqueue(now, packet, buffer)`
+//!   and `dequeue(now)`, whose packets carry the buffers, or [`Tree`], whose packets carry nothing.
 //! - It has devices with names, which lines of `tc` and `ip` configure: `Host` of the crate
 //!   [`onramp_host`](../onramp_host/index.html). Each device of a host has a [`Link`].
 //! - It has a qdisc of its own, a type that implements [`Qdisc`](qdisc::Qdisc): [`Kinds`] says how
@@ -76,8 +76,8 @@ pub use self::{
 pub use onramp_core::{Change, Facts, Ingress, Setup, Taken, cmd, filter};
 pub use onramp_core::{
     Child, Clash, Classes, Clock, ConfigError, Device, DeviceInfo, DeviceWaker, Fault, Handle,
-    Instant, Kinds, Mode, Rate, Spec, Stopped, Totals, Transmitted, Tree, frame, params, qdisc,
-    show, stats as port_stats, view,
+    Instant, Kinds, Mode, Rate, Spec, Stopped, Totals, Transmitted, Tree, TreeOf, Wakes, frame,
+    params, qdisc, show, stats as port_stats, view,
 };
 #[cfg(feature = "link")]
 pub use onramp_dev as dev;

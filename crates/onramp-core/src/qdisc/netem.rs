@@ -343,8 +343,7 @@ impl Netem {
             cx.drop(pkt, DropReason::Impaired);
             return Verdict::Dropped;
         }
-        let copy = (copies > 1).then(|| pkt.duplicate());
-        cx.made += u32::from(copy.is_some());
+        let copy = (copies > 1).then(|| cx.duplicate(&pkt));
         let mut rest = PacketList::new();
         if self.corrupt.happens(&mut self.rng) {
             if segments::is_several(&pkt) {

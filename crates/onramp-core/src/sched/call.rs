@@ -15,8 +15,11 @@ pub struct Cx<'a> {
     /// the qdisc. To add a packet, a qdisc calls [`drop`](Self::drop).
     pub drops: &'a mut PacketList,
     /// Number of packets that qdiscs have made themselves in this call, such as duplicates. They
-    /// count as enqueued, like packets that came from senders.
+    /// count as enqueued, like packets that came from senders. [`duplicate`](Self::duplicate)
+    /// counts the packets that it makes; a qdisc that makes packets in another way adds them here.
     pub made: u32,
+    /// Where to note the cookie of each packet that is copied; `None`: nobody asks.
+    pub(crate) copied: Option<&'a mut Vec<u64>>,
     /// Whether each qdisc measures the sojourn time of packets, from push to dequeue.
     pub(crate) measures: bool,
     /// Whether the memory of packets is charged to their senders, which have limits of their own,
@@ -31,7 +34,7 @@ impl<'a> Cx<'a> {
     /// Creates a context in which dropped packets are appended to `drops`.
     #[inline]
     pub fn new(now: Instant, drops: &'a mut PacketList) -> Self {
-        Self { now, drops, made: 0, measures: false, charged: false, last: None }
+        Self { now, drops, made: 0, copied: None, measures: false, charged: false, last: None }
     }
 }
 
@@ -50,6 +53,29 @@ impl Cx<'_> {
             self.last = Some((reason, self.drops.len()));
         }
         self.drops.push_back(pkt);
+    }
+
+    /// Copies `pkt`, as `netem duplicate` does, and counts the copy as a packet that the qdisc has
+    /// made. Use it instead of [`Packet::duplicate`], so that in a [`TreeOf`](crate::TreeOf) the
+    /// copy has a value.
+    #[must_use = "the copy counts as held"]
+    pub fn duplicate(&mut self, pkt: &Packet) -> Packet {
+        self.duplicate_with(pkt, pkt.payload())
+    }
+
+    /// Like [`duplicate`](Self::duplicate), but the copy has another payload. Its length is that of
+    /// `pkt`: the caller changes it.
+    ///
+    /// # Panics
+    ///
+    /// Panics when the payload is larger than [`PAYLOAD_MAX`](onramp_queue::PAYLOAD_MAX).
+    #[must_use = "the copy counts as held"]
+    pub fn duplicate_with(&mut self, pkt: &Packet, payload: &[u8]) -> Packet {
+        self.made += 1;
+        if let Some(copied) = &mut self.copied {
+            copied.push(pkt.cookie);
+        }
+        pkt.duplicate_with(payload)
     }
 
     /// Returns the drop reason of all packets in `drops` after the first `before`, or `None` if
@@ -88,12 +114,13 @@ pub enum Verdict {
     Dropped,
 }
 
-/// The result of a dequeue.
+/// The result of a dequeue. `P` is what leaves: a packet, or a packet with its value in a
+/// [`TreeOf`](crate::TreeOf).
 #[must_use]
 #[derive(Debug)]
-pub enum Dequeue {
+pub enum Dequeue<P = Packet> {
     /// This packet is to be sent now. It is no longer in the qdisc.
-    Ready(Packet),
+    Ready(P),
     /// The qdisc holds packets, but none may leave before this time. Dequeue again at this time
     /// (`qdisc_watchdog`), or when another packet has been enqueued.
     NotBefore(Instant),

@@ -56,11 +56,11 @@ pub(crate) fn split(mut pkt: Packet, cx: &mut Cx<'_>) -> PacketList {
     let frame = SuperFrame::of(&pkt);
     let (mut parts, mut bytes) = (PacketList::new(), Vec::new());
     for index in 0..count - 1 {
-        let mut part = pkt.duplicate_with(part(&pkt, frame.as_ref(), index, &mut bytes));
+        let payload = part(&pkt, frame.as_ref(), index, &mut bytes);
+        let mut part = cx.duplicate_with(&pkt, payload);
         (part.len, part.gso_size) = (full, 0);
         parts.push_back(part);
     }
-    cx.made += parts.len();
     let tail = part(&pkt, frame.as_ref(), count - 1, &mut bytes).to_vec();
     pkt.set_payload(&tail);
     (pkt.len, pkt.gso_size) = (last, 0);

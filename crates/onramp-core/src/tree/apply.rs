@@ -35,7 +35,8 @@ impl Tree {
         let mut root = RootQdisc::new(setup.build(mtu, seed)?);
         root.set_front(setup.build_front());
         let built_from = BuiltFrom { setup: setup.clone().for_tree(), mtu, seed };
-        Some(Self { root, built_from, drops: PacketList::new(), totals: Totals::ZERO })
+        let (drops, totals) = (PacketList::new(), Totals::ZERO);
+        Some(Self { root, built_from, drops, totals, copied: None })
     }
 
     /// Applies a command line of `tc` to the tree: see [`Setup::apply`](crate::Setup::apply).
@@ -62,6 +63,7 @@ impl Tree {
         if let Some(edit) = Edit::new(setup, &change, None, *mtu, *seed) {
             let mut drops = PacketList::new();
             let mut cx = Cx::new(now, &mut drops);
+            cx.copied = self.copied.as_mut();
             self.root.edit(edit, &mut cx);
             let made = cx.made;
             self.settle(made, drops);
@@ -96,6 +98,7 @@ impl Tree {
         self.built_from = BuiltFrom { setup: setup.clone().for_tree(), mtu, seed };
         let mut drops = PacketList::new();
         let mut cx = self.root.call(now, &mut drops);
+        cx.copied = self.copied.as_mut();
         self.root.succeed(root, &mut cx);
         self.root.set_front(setup.build_front());
         let made = cx.made;

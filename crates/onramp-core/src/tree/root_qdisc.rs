@@ -193,6 +193,7 @@ impl RootQdisc {
         self.next = Some(qdisc);
         let mut moved = PacketList::new();
         let mut ahead = Cx::new(cx.now, cx.drops);
+        ahead.copied = cx.copied.as_deref_mut();
         let mut waits = 0;
         loop {
             match self.qdisc.dequeue(&mut ahead) {

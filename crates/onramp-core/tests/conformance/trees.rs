@@ -13,12 +13,12 @@ const MARKS: u32 = 8;
 
 /// A node of a tree. The number selects the kind of the node's qdisc.
 #[derive(Clone, Debug)]
-enum Place {
+pub(crate) enum Place {
     Leaf(usize),
     Inner(usize, Vec<Self>),
 }
 
-fn places() -> impl Strategy<Value = Place> {
+pub(crate) fn places() -> impl Strategy<Value = Place> {
     let leaf = any::<usize>().prop_map(Place::Leaf);
     leaf.prop_recursive(3, 24, 4, |below| {
         (any::<usize>(), prop::collection::vec(below, 1..5))
@@ -86,13 +86,13 @@ fn class_options(kind: &Kind, n: usize) -> String {
 }
 
 /// Writes a tree as `tc` lines.
-struct Scribe {
-    lines: Vec<String>,
-    handle: u16,
+pub(crate) struct Scribe {
+    pub(crate) lines: Vec<String>,
+    pub(crate) handle: u16,
 }
 
 impl Scribe {
-    fn qdisc(&mut self, parent: &str, level: u32, place: &Place) {
+    pub(crate) fn qdisc(&mut self, parent: &str, level: u32, place: &Place) {
         self.handle += 1;
         let handle = self.handle;
         let mut say = |line: String| self.lines.push(format!("tc {line}"));

@@ -68,3 +68,4 @@ mod spec;
 mod tbf_change;
 mod tbf_reference;
 mod tree_calls;
+mod tree_of;

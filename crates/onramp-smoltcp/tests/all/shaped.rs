@@ -118,16 +118,35 @@ fn frames_wait_in_the_tree_while_the_device_has_no_room() {
     for number in 0..6 {
         send(&mut device, Instant::ZERO, number);
     }
-    // One has gone, one is ready to go, three are in the queue.
-    assert_eq!((device.egress().delivered(), device.egress().held()), (1, 4));
-    assert_eq!(device.egress().totals().dropped_packets(), 1);
+    // One has gone, three are in the queue.
+    assert_eq!((device.egress().delivered(), device.egress().held()), (1, 3));
+    assert_eq!(device.egress().totals().dropped_packets(), 2);
     let again = device.next_frame_at(Instant::ZERO);
     assert_eq!(again, Some(Instant::from_millis(1)), "the device is asked again");
     device.inner_mut().room = 10;
     assert_eq!(device.next_frame_at(Instant::from_millis(1)), None);
     let taken: Vec<u8> = device.inner().taken.iter().map(|(_, number, _)| *number).collect();
-    assert_eq!(taken, [0, 1, 2, 3, 4]);
+    assert_eq!(taken, [0, 1, 2, 3]);
     assert_eq!(device.egress().held(), 0);
+}
+
+/// A copy that `netem` makes has the metadata of its frame too.
+#[test]
+fn copies_have_the_metadata_of_their_frame() {
+    let tree = tree("netem delay 2ms 1ms duplicate 100%");
+    let mut device = Shaped::new(script(9), &tree, 1).expect("a device");
+    let mut now = Instant::ZERO;
+    for number in 1..4 {
+        send(&mut device, now, number);
+    }
+    while let Some(next) = device.next_frame_at(now) {
+        now = next;
+    }
+    let mut taken: Vec<_> =
+        device.inner().taken.iter().map(|(_, number, meta)| (*number, *meta)).collect();
+    taken.sort_unstable_by_key(|(number, _)| *number);
+    let expected = [1, 1, 2, 2, 3, 3].map(|number: u8| (number, meta(number.into())));
+    assert_eq!(taken, expected);
 }
 
 #[test]
