@@ -293,7 +293,7 @@ impl Tree {
     ///
     /// // 1,000 bytes take 1 ms.
     /// let mut tree = Tree::new(&"tbf rate 8mbit burst 1000b limit 90000b".parse()?, 1_000);
-    /// let ms = |n| Instant(1_000_000_000 + n * 1_000_000);
+    /// let ms = |n: u64| Instant(1_000_000_000 + n * 1_000_000);
     /// assert_eq!(tree.next_at(ms(0)), None);
     /// for _ in 0..6 {
     ///     let _ = tree.enqueue(ms(0), Packet::new(1_000));

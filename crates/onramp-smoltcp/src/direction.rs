@@ -131,3 +131,40 @@ impl Direction {
         self.now
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Dropped frames, and their metadata, take no memory: those that do not fit, those that a
+    /// qdisc drops to find the next, and those of a qdisc that is replaced.
+    #[test]
+    fn dropped_frames_are_freed() {
+        let setup = error::setup("codel limit 40 target 1ms interval 1ms").expect("a tree");
+        let direction = Direction::new(&setup, Medium::Ip, 1_500, 1);
+        let mut direction = direction.expect("a direction");
+        let mut meta = PacketMeta::default();
+        meta.id = 9;
+        let mut drops = Vec::new();
+        let mut freed = |direction: &mut Direction| {
+            drops.push(direction.totals().dropped_packets());
+            assert!(direction.frames.drops().next().is_none(), "drops: {drops:?}");
+        };
+        for _ in 0..50 {
+            direction.write(Micros::ZERO, meta, 1_000, |_| ());
+        }
+        freed(&mut direction);
+        for ms in [5, 20, 40, 60] {
+            let _ = direction.due(Micros::from_millis(ms));
+            freed(&mut direction);
+            assert_eq!(direction.next(Micros::from_millis(ms)).map(|(_, meta)| meta), Some(meta));
+            freed(&mut direction);
+        }
+        direction
+            .change(Micros::from_millis(60), "qdisc replace dev d root pfifo")
+            .expect("a line");
+        freed(&mut direction);
+        assert_eq!(direction.held(), 0);
+        assert!(drops[0] < drops[4] && drops[4] < drops[9], "each way is tried: {drops:?}");
+    }
+}

@@ -127,7 +127,7 @@ impl Books {
 
     fn dequeue(&mut self) -> Result<(), TestCaseError> {
         // Half of the time, the tree is not asked: to find the answer, qdiscs may choose a packet.
-        let asks = self.now.0 % 2_000 == 0;
+        let asks = self.now.0.is_multiple_of(2_000);
         let drops = |books: &Self| books.tree.tree().totals().dropped_packets();
         let before = drops(self);
         let next = asks.then(|| self.tree.tree_mut().next_at(self.now));
