@@ -3,8 +3,8 @@
 use std::rc::Rc;
 
 use onramp_core::params::Values;
-use onramp_core::qdisc::{Backlog, Cx, Dequeue, Kind, Peek, Qdisc, Verdict};
-use onramp_core::{Instant, Kinds, Tree, TreeOf};
+use onramp_core::qdisc::{Backlog, Changes, Cx, Dequeue, Kind, Peek, Qdisc, Verdict};
+use onramp_core::{Instant, Kinds, Setup, Tree, TreeOf};
 use onramp_queue::{DropReason, Packet, PacketList};
 
 const NOW: Instant = Instant(20_000_000_000);
@@ -87,14 +87,16 @@ fn the_last_packet_has_the_value_itself() {
     assert_eq!(drops, [(2, ('c', 0))]);
 }
 
+/// Returns a packet of three datagrams.
+fn several() -> Packet {
+    let mut packet = Packet::with_payload(&[0; 6_000]);
+    packet.gso_size = 2_000;
+    packet
+}
+
 /// A packet of several datagrams that a qdisc splits has the value in each part.
 #[test]
 fn the_parts_of_a_packet_have_its_value() {
-    let several = || {
-        let mut packet = Packet::with_payload(&[0; 6_000]);
-        packet.gso_size = 2_000;
-        packet
-    };
     let mut whole = tree::<&str>("tbf rate 1gbit burst 20kb limit 90kb");
     let _ = whole.enqueue(NOW, several(), "three");
     assert_eq!(leaving(&mut whole), [(0, "three")], "a packet that fits the burst stays whole");
@@ -106,23 +108,33 @@ fn the_parts_of_a_packet_have_its_value() {
     assert_eq!(parts, [(2_000, "three"); 3]);
 }
 
-/// Packets keep their values when lines of tc replace the qdisc that has them, and when a change
-/// moves them to another qdisc, which copies them again.
+fn setup(lines: &[&str]) -> Setup {
+    let mut setup = Setup::default();
+    lines.iter().for_each(|line| setup.apply(line).expect(line));
+    setup
+}
+
+/// Packets keep their values when a change moves them, although the old and the new qdiscs copy
+/// them meanwhile, and when a line of `tc` replaces the qdisc that has them.
 #[test]
 fn values_stay_with_packets_that_move() {
-    let mut tree = tree::<char>("netem delay 5ms");
-    for (flow, name) in (0..3).zip("abc".chars()) {
-        let _ = tree.enqueue(NOW, packet(flow), name);
+    let splits = setup(&[
+        "qdisc add dev d root handle 1: netem delay 5ms",
+        "qdisc add dev d parent 1:1 handle 2: tbf rate 1gbit burst 2500b limit 90kb",
+    ]);
+    let copies = setup(&["qdisc add dev d root handle 3: netem duplicate 100%"]);
+    let mut tree = TreeOf::new(Tree::of(&splits, MTU, 1).expect("a root"));
+    for name in "ab".chars() {
+        let _ = tree.enqueue(NOW, several(), name);
     }
-    let mut setup = onramp_core::Setup::default();
-    setup.apply("qdisc add dev d root handle 1: tbf rate 8mbit burst 1kb limit 9kb").expect("ok");
-    setup.apply("qdisc add dev d parent 1:1 handle 2: netem duplicate 100%").expect("ok");
-    tree.tree_mut().set(NOW, &setup).expect("a root");
-    assert_eq!(leaving(&mut tree)[..2], [(0, 'a'), (0, 'a')]);
-    tree.tree_mut().apply(NOW, "qdisc replace dev d root handle 3: pfifo").expect("a line");
+    // The old `tbf` splits the packets in two times three, which the new `netem` doubles.
+    tree.tree_mut().set(NOW, &copies).expect("a root");
+    assert_eq!((tree.tree().totals().made_packets, tree.tree().backlog().packets), (10, 12));
+    assert!(matches!(tree.dequeue(NOW), Dequeue::Ready((_, 'a'))));
+    tree.tree_mut().apply(NOW, "qdisc replace dev d root handle 4: pfifo").expect("a line");
     let drops: Vec<_> = tree.drops().map(|(packet, name)| (packet.drop_reason, name)).collect();
-    assert!(drops.iter().all(|(reason, _)| *reason == Some(DropReason::Purged)), "{drops:?}");
-    assert_eq!(drops.len() as u64 + tree.tree().totals().sent_packets, 6);
+    let purged = |name, count| vec![(Some(DropReason::Purged), name); count];
+    assert_eq!(drops, [purged('a', 5), purged('b', 6)].concat());
 }
 
 /// How a qdisc of the program's own copies packets.
@@ -132,7 +144,8 @@ struct Twice {
     list: PacketList,
 }
 
-static RIGHT: Kind = Kind::new("right", "sends each packet twice", &[], right);
+static RIGHT: Kind =
+    Kind { changes: Changes::Yes, ..Kind::new("right", "sends each packet twice", &[], right) };
 static WRONG: Kind = Kind::new("wrong", "sends each packet twice, secretly", &[], wrong);
 
 fn right(_: &Values<'_>) -> Box<dyn Qdisc> {
@@ -163,6 +176,15 @@ impl Qdisc for Twice {
         Backlog { packets: self.list.len(), bytes: self.list.bytes() }
     }
 
+    /// A change copies each packet once more.
+    fn change(&mut self, _: &Values<'_>, cx: &mut Cx<'_>) -> bool {
+        for packet in std::mem::take(&mut self.list) {
+            self.list.push_back(cx.duplicate(&packet));
+            self.list.push_back(packet);
+        }
+        true
+    }
+
     fn reset(&mut self, cx: &mut Cx<'_>) {
         self.list.by_ref().for_each(|packet| cx.drop(packet, DropReason::Purged));
     }
@@ -177,8 +199,13 @@ fn own(kind: &'static Kind) -> TreeOf<&'static str> {
 fn a_kind_of_the_programs_own_copies_by_its_context() {
     let mut tree = own(&RIGHT);
     let _ = tree.enqueue(NOW, packet(3), "mine");
-    assert_eq!(leaving(&mut tree), [(3, "mine"), (3, "mine")]);
+    assert_eq!(leaving(&mut tree), [(3, "mine"); 2]);
     assert_eq!(tree.tree().totals().made_packets, 1);
+    let _ = tree.enqueue(NOW, packet(4), "yours");
+    let line = tree.tree().setup().lines()[0].replace(" add ", " change ");
+    tree.tree_mut().apply(NOW, &line).expect(&line);
+    assert_eq!(leaving(&mut tree), [(4, "yours"); 4]);
+    assert_eq!(tree.tree().totals().made_packets, 4);
 }
 
 /// A copy that the tree was not told of never gets the value of another packet, although the place
