@@ -1,6 +1,15 @@
 //! Linux traffic control without I/O: this crate opens no socket, reads no clock, starts no thread
 //! and contains no `unsafe`.
 //!
+//! # Where to begin
+//!
+//! - [`Tree`]: qdiscs for a program that has threads, a clock and devices of its own. The program
+//!   enqueues and dequeues.
+//! - [`TreeOf`]: a [`Tree`] whose packets carry values of the program's own, such as buffers.
+//! - [`Port`]: a tree between many threads that send and a device. Links, in the crate `onramp`,
+//!   consist of ports.
+//! - [`qdisc::Qdisc`]: the trait of all qdiscs. [`Kinds`] says how to add a kind.
+//!
 //! # Layers
 //!
 //! Each folder is a module. A module uses only modules that stand above it in this table. `cargo

@@ -32,10 +32,10 @@ pub use self::tree_of::TreeOf;
 ///
 /// A tree may have qdiscs of kinds that the program wrote itself: see [`Kinds`](crate::Kinds).
 ///
-/// A caller whose packets are values of its own, such as buffers, uses a [`TreeOf`]: each packet
-/// carries its value through the tree. A caller that keeps its buffers in a table of its own stores
-/// the number of a packet's buffer in [`cookie`](onramp_queue::Meta::cookie). The packet still
-/// carries the cookie when it leaves the tree, whether sent or dropped:
+/// A program that has a buffer or another value for each packet uses a [`TreeOf`], where packets
+/// carry the values through the tree. A program that keeps its buffers in a table stores the number
+/// of a packet's buffer in [`cookie`](onramp_queue::Meta::cookie). The packet still carries the
+/// cookie when it leaves the tree, whether sent or dropped:
 ///
 /// ```
 /// use onramp_core::qdisc::Dequeue;
@@ -282,10 +282,11 @@ impl Tree {
     /// The packet stays in the tree. To find the time, qdiscs may have to drop packets, or to
     /// choose the next packet for good: see [`Qdisc::peek`].
     ///
-    /// Many packets, each due a little later, cost a wake-up each if the timer is set to this time.
-    /// With a slack, [`Wakes`](crate::Wakes) sets the timer later, so that one wake-up serves all
-    /// that are due within the slack. Ask the tree then at the instants at which packets were due,
-    /// one after another, so that the gaps between packets do not grow by the slack:
+    /// If a program sets its timer to this time, each of many packets that are due a little after
+    /// one another costs a wake-up. [`Wakes`](crate::Wakes) adds a slack to the time, so that one
+    /// wake-up serves all packets that are due within the slack. At the wake-up, dequeue at the
+    /// instants at which the packets were due, one after another up to the present: otherwise a
+    /// shaper would lose the time of the slack, and its rate would fall.
     ///
     /// ```
     /// use onramp_core::{Instant, Tree, Wakes};
@@ -313,14 +314,14 @@ impl Tree {
     ///     }
     ///     served.push((present, tree.totals().sent_packets - before));
     /// }
-    /// // Six packets, and two wake-ups: at 3 ms for those due at 0, 1, 2 and 3 ms, and at 7 ms.
+    /// // Two wake-ups serve six packets: at 3 ms those due at 0 to 3 ms, at 7 ms the other two.
     /// assert_eq!(served, [(ms(3), 4), (ms(7), 2)]);
     /// # Ok::<(), onramp_core::ConfigError>(())
     /// ```
     pub fn next_at(&mut self, now: Instant) -> Option<Instant> {
         match self.call(now, |root, cx| root.qdisc_mut().peek(cx)) {
             Peek::Ready(_) => Some(now),
-            // A qdisc of the program's own may round the time down.
+            // A kind of the program's own may round the time down, to one that is over.
             Peek::NotBefore(then) => Some(then.max(now.after(1))),
             Peek::Empty => None,
         }

@@ -5,7 +5,7 @@
 //! - It sends from several threads, and leaves the work to Onramp: [`Link`]. [`Link::udp`] makes a
 //!   link over UDP sockets, and [`Link::sender`] a [`Sender`] for each thread.
 //! - It has a loop, a clock and buffers of its own: [`TreeOf`], with `enqueue(now, packet, buffer)`
-//!   and `dequeue(now)`, whose packets carry the buffers, or [`Tree`], whose packets carry nothing.
+//!   and `dequeue(now)`; or [`Tree`], if its packets need not carry the buffers.
 //! - It has devices with names, which lines of `tc` and `ip` configure: `Host` of the crate
 //!   [`onramp_host`](../onramp_host/index.html). Each device of a host has a [`Link`].
 //! - It has a qdisc of its own, a type that implements [`Qdisc`](qdisc::Qdisc): [`Kinds`] says how

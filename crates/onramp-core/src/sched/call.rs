@@ -18,7 +18,8 @@ pub struct Cx<'a> {
     /// count as enqueued, like packets that came from senders. [`duplicate`](Self::duplicate)
     /// counts the packets that it makes; a qdisc that makes packets in another way adds them here.
     pub made: u32,
-    /// Where to note the cookie of each packet that is copied; `None`: nobody asks.
+    /// Where [`duplicate`](Self::duplicate) notes the cookie of each packet that it copies, for a
+    /// [`TreeOf`](crate::TreeOf); `None` in all other trees.
     pub(crate) copied: Option<&'a mut Vec<u64>>,
     /// Whether each qdisc measures the sojourn time of packets, from push to dequeue.
     pub(crate) measures: bool,
@@ -58,7 +59,7 @@ impl Cx<'_> {
     /// Copies `pkt`, as `netem duplicate` does, and counts the copy as a packet that the qdisc has
     /// made. Use it instead of [`Packet::duplicate`], so that in a [`TreeOf`](crate::TreeOf) the
     /// copy has a value.
-    #[must_use = "the copy counts as held"]
+    #[must_use = "the tree counts the copy"]
     pub fn duplicate(&mut self, pkt: &Packet) -> Packet {
         self.duplicate_with(pkt, pkt.payload())
     }
@@ -69,7 +70,7 @@ impl Cx<'_> {
     /// # Panics
     ///
     /// Panics when the payload is larger than [`PAYLOAD_MAX`](onramp_queue::PAYLOAD_MAX).
-    #[must_use = "the copy counts as held"]
+    #[must_use = "the tree counts the copy"]
     pub fn duplicate_with(&mut self, pkt: &Packet, payload: &[u8]) -> Packet {
         self.made += 1;
         if let Some(copied) = &mut self.copied {
@@ -114,8 +115,8 @@ pub enum Verdict {
     Dropped,
 }
 
-/// The result of a dequeue. `P` is what leaves: a packet, or a packet with its value in a
-/// [`TreeOf`](crate::TreeOf).
+/// The result of a dequeue. `P` is the type of the packet that leaves: [`Packet`], or a packet with
+/// its value in a [`TreeOf`](crate::TreeOf).
 #[must_use]
 #[derive(Debug)]
 pub enum Dequeue<P = Packet> {

@@ -13,15 +13,16 @@ const NO_VALUE: &str = "a packet in the tree has no value: it was not enqueued b
      `TreeOf::enqueue`, or a qdisc of the program's own has made it without `Cx::duplicate` or \
      has changed its cookie";
 
-/// A [`Tree`] each of whose packets carries a value of the type `T`: a buffer, a request, or what
-/// else the program owns. A value that is enqueued comes back exactly once, with its packet: from
-/// [`dequeue`](Self::dequeue), or from [`drops`](Self::drops), where the packet has the reason.
+/// A [`Tree`] each of whose packets carries a value of the type `T`: a buffer, a request, or
+/// anything else that the program owns. A value that is enqueued comes back exactly once, with its
+/// packet: from [`dequeue`](Self::dequeue), or from [`drops`](Self::drops), where the packet has
+/// the reason of its drop.
 ///
 /// Use it in a program that has a loop and buffers of its own, in place of a table that finds the
 /// buffer of a packet again. The packet says what qdiscs and filters have to know: its length and
 /// flow, and its headers ([`Packet::with_payload`]) if filters or `cake` are to read them. Qdiscs
-/// change the packet only, never the value: an ECN mark is in [`ecn`](onramp_queue::Meta::ecn), and
-/// `netem corrupt` inverts a bit of the packet's payload.
+/// change the packet only, never the value: they set an ECN mark in
+/// [`ecn`](onramp_queue::Meta::ecn), and `netem corrupt` inverts a bit of the packet's payload.
 ///
 /// ```
 /// use onramp_core::qdisc::Dequeue;
@@ -42,7 +43,7 @@ const NO_VALUE: &str = "a packet in the tree has no value: it was not enqueued b
 /// let Dequeue::Ready((_, frame)) = tree.dequeue(now) else { panic!("two frames are there") };
 /// assert_eq!(frame, [0; 1_000]);
 ///
-/// // At the end, the program takes back what has not left.
+/// // At the end, the program takes back the frames that have not left.
 /// tree.tree_mut().reset(now);
 /// let left: Vec<_> = tree.drops().map(|(_, frame)| frame[0]).collect();
 /// assert_eq!(left, [1]);
@@ -52,16 +53,17 @@ const NO_VALUE: &str = "a packet in the tree has no value: it was not enqueued b
 /// # Copies
 ///
 /// `netem duplicate` copies packets, and some kinds split a packet that carries several datagrams
-/// ([`gso_size`](onramp_queue::Meta::gso_size)); then several packets leave for one value. All but
-/// the one that leaves last get a copy of the value, which is made when they leave, and the last
-/// one gets the value itself. [`new`](Self::new) copies by [`Clone`]; [`with_copy`](Self::with_copy)
-/// is for values that cannot be cloned. A tree that makes no copies of packets makes none of
-/// values.
+/// ([`gso_size`](onramp_queue::Meta::gso_size)). Then several packets leave the tree with one
+/// value. The packet that leaves last has the value itself, and each of the others has a copy,
+/// which the `TreeOf` makes when the packet leaves. A `TreeOf` made by [`new`](Self::new) copies
+/// values by [`Clone`]; [`with_copy`](Self::with_copy) is for values that cannot be cloned. As long
+/// as qdiscs copy and split no packets, no value is copied.
 ///
 /// # Memory
 ///
-/// The tree has a place for each value that is inside at the same time, those of dropped packets
-/// included, and uses a place again when its value has left. So take the drops from time to time.
+/// The tree has as many places for values as there were values inside at one time, including those
+/// of dropped packets, and uses a place again when its value has left. So take the drops from time
+/// to time.
 #[derive(Debug)]
 pub struct TreeOf<T> {
     tree: Tree,
@@ -91,7 +93,7 @@ impl<T> TreeOf<T> {
     /// use onramp_core::{Instant, Tree, TreeOf};
     /// use onramp_queue::Packet;
     ///
-    /// /// A request, which is answered when the last of its packets has left.
+    /// /// A request, which the program answers when the last of its packets has left.
     /// struct Request(u32);
     ///
     /// let tree = Tree::new(&"netem duplicate 100%".parse()?, 1_500);
@@ -115,7 +117,8 @@ impl<T> TreeOf<T> {
     }
 
     /// Enqueues `packet` with its value, or drops it: see [`Tree::enqueue`]. In the tree, the
-    /// packet has another [`cookie`](onramp_queue::Meta::cookie), which is that of its value.
+    /// packet's [`cookie`](onramp_queue::Meta::cookie) names its value; when the packet leaves, it
+    /// has its own cookie again.
     pub fn enqueue(&mut self, now: Instant, mut packet: Packet, value: T) -> Verdict {
         packet.cookie = self.values.put(packet.cookie, value);
         self.tree.enqueue(now, packet)
@@ -125,7 +128,7 @@ impl<T> TreeOf<T> {
     ///
     /// # Panics
     ///
-    /// Panics if the packet has no value: it was enqueued through
+    /// Panics if the packet has no value: the program has enqueued it through
     /// [`tree_mut`](Self::tree_mut), or a qdisc of the program's own has made it without
     /// [`Cx::duplicate`](crate::qdisc::Cx::duplicate) or has changed its cookie.
     pub fn dequeue(&mut self, now: Instant) -> Dequeue<(Packet, T)> {
@@ -137,8 +140,8 @@ impl<T> TreeOf<T> {
     }
 
     /// Takes the dropped packets, one after another, each with its value and its
-    /// [`drop_reason`](onramp_queue::Meta::drop_reason). Those that are not taken stay for the next
-    /// call.
+    /// [`drop_reason`](onramp_queue::Meta::drop_reason). Packets that the caller does not take from
+    /// the iterator stay for the next call.
     ///
     /// # Panics
     ///
@@ -159,10 +162,9 @@ impl<T> TreeOf<T> {
     /// Returns the tree, to change it, to reset it, or to ask when the next packet may leave
     /// ([`Tree::next_at`]).
     ///
-    /// Packets move by the functions of `TreeOf` only. A packet that is enqueued through this
-    /// reference has no value, so [`dequeue`](Self::dequeue) panics when it leaves; the value of a
-    /// packet that is dequeued through this reference stays where it is until the `TreeOf` is
-    /// dropped.
+    /// Do not enqueue, dequeue or take drops through this reference. A packet that is enqueued
+    /// through it has no value, so [`dequeue`](Self::dequeue) panics when the packet leaves. If a
+    /// packet is taken through it, the packet's value stays inside until the `TreeOf` is dropped.
     #[must_use]
     pub const fn tree_mut(&mut self) -> &mut Tree {
         &mut self.tree
@@ -252,7 +254,7 @@ mod tests {
     use super::*;
     use crate::sched::Dequeue;
 
-    /// A place is used again, so memory is needed for the values that are inside at one time.
+    /// A place is used again, so the memory does not grow with the number of values that have left.
     #[test]
     fn a_value_that_has_left_takes_no_memory() {
         let mut tree = TreeOf::new(Tree::new(&"pfifo limit 3".parse().expect("a qdisc"), 1_500));

@@ -66,7 +66,7 @@ fn ops(most: usize) -> impl Strategy<Value = Vec<Op>> {
     prop::collection::vec(op, 0..most)
 }
 
-/// A tree whose packets carry values, and what must become of them.
+/// A tree whose packets carry values, and a record of the values that have come back.
 struct Books {
     tree: TreeOf<Value>,
     now: Instant,
@@ -159,8 +159,8 @@ impl Books {
         Ok(())
     }
 
-    /// Deletes, changes or replaces what one of the tree's lines has added, or puts a qdisc below.
-    /// The tree may refuse that.
+    /// Deletes, changes or replaces the qdisc, class or filter that one of the tree's lines has
+    /// added, or puts a qdisc below it. The tree may refuse that.
     fn change(&mut self, verb: usize, line: usize, spec: usize) {
         let (lines, specs) = (self.tree.tree().setup().lines(), specs());
         let (line, spec) = (&lines[line % lines.len()], &specs[spec % specs.len()]);
@@ -225,7 +225,7 @@ impl Books {
         Ok(())
     }
 
-    /// Takes back what is in the tree.
+    /// Takes back the values that are in the tree.
     fn drain(&mut self) -> Result<(), TestCaseError> {
         self.tree.tree_mut().reset(self.now);
         self.take_drops(usize::MAX)?;
@@ -251,7 +251,7 @@ fn setup(place: &Place) -> Setup {
     setup
 }
 
-/// Runs the operations. Then takes back what is left, or drops the tree with it.
+/// Runs the operations. Then takes back the values that are left, or drops the tree with them.
 fn conserves(tree: Tree, ops: &[Op], drains: bool) -> Result<(), TestCaseError> {
     let mut books = Books::new(tree);
     let begun = format!("{:#?}", books.tree.tree().setup().lines());

@@ -14,7 +14,7 @@ fn tree<T: Clone>(line: &str) -> TreeOf<T> {
     TreeOf::new(Tree::new(&line.parse().expect(line), MTU))
 }
 
-/// Takes what may leave now: the flows and the values.
+/// Dequeues the packets that may leave now. Returns their flows and values.
 fn leaving<T>(tree: &mut TreeOf<T>) -> Vec<(u64, T)> {
     let next = || match tree.dequeue(NOW) {
         Dequeue::Ready((packet, value)) => Some((packet.flow, value)),
@@ -29,7 +29,7 @@ fn packet(flow: u64) -> Packet {
     packet
 }
 
-/// Values may be of any type, and the packet comes back as it was.
+/// Values may be of any type, and each packet has its own cookie when it leaves.
 #[test]
 fn a_value_leaves_with_its_packet() {
     let mut tree = tree::<Box<str>>("skbprio limit 3");
@@ -79,7 +79,7 @@ fn the_last_packet_has_the_value_itself() {
     }
     let left = leaving(&mut tree);
     assert_eq!(left, [(0, ('a', 1)), (0, ('a', 0)), (1, ('b', 1)), (1, ('b', 0))]);
-    // A packet whose copy was dropped, too.
+    // The same holds if the packet that leaves last is dropped.
     let _ = tree.enqueue(NOW, packet(2), ('c', 0));
     let Dequeue::Ready((_, ('c', 1))) = tree.dequeue(NOW) else { panic!("two are there") };
     tree.tree_mut().reset(NOW);
@@ -114,8 +114,8 @@ fn setup(lines: &[&str]) -> Setup {
     setup
 }
 
-/// Packets keep their values when a change moves them, although the old and the new qdiscs copy
-/// them meanwhile, and when a line of `tc` replaces the qdisc that has them.
+/// Packets keep their values when a change moves them, although the old qdiscs split them and the
+/// new one copies them, and when a line of `tc` replaces the qdisc that has them.
 #[test]
 fn values_stay_with_packets_that_move() {
     let splits = setup(&[
