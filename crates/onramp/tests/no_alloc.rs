@@ -14,7 +14,7 @@ use std::time::Duration;
 use onramp::Spec;
 use onramp::dev::Null;
 use onramp::qdisc::{ClassKind, Dequeue, KINDS};
-use onramp::{Credits, Flow, Instant, Link, Packet, Sender, Setup, Tree};
+use onramp::{Credits, Flow, Instant, Link, Packet, Sender, Setup, Tree, TreeOf};
 use stats_alloc::{INSTRUMENTED_SYSTEM, Stats, StatsAlloc};
 
 #[global_allocator]
@@ -148,6 +148,27 @@ fn many_threads_allocate_nothing(qdisc: &str, dest: Option<std::net::SocketAddr>
     // and allocate.
     assert!(counts[..PHASES - 1].contains(&0), "{THREADS} threads, {qdisc}: {counts:?}");
     assert!(link.stats().sent >= (600 * PHASES * THREADS) as u64 / 4);
+}
+
+/// A tree whose packets carry values allocates nothing, once it has held as many as it ever will.
+fn values_allocate_nothing() {
+    let spec: Spec = "pfifo limit 32".parse().expect("a qdisc");
+    let mut tree = TreeOf::new(Tree::new(&spec, 1_514));
+    // Every second packet is dropped: a value leaves with each packet, whatever becomes of it.
+    let mut packets: Vec<_> = (0..64_u32).map(|n| (Packet::new(100 + n), n)).collect();
+    let mut round = || {
+        for (packet, value) in packets.drain(..) {
+            let _ = tree.enqueue(Instant(1), packet, value);
+        }
+        packets.extend(tree.drops());
+        assert_eq!(packets.len(), 32);
+        while let Dequeue::Ready((packet, value)) = tree.dequeue(Instant(1)) {
+            packets.push((packet, value));
+        }
+        assert!(packets.iter().all(|(packet, value)| packet.len == 100 + value));
+    };
+    round();
+    assert_eq!(allocations(|| (0..100).for_each(|_| round())), 0);
 }
 
 fn idle_flows_cost_little() {
@@ -330,6 +351,7 @@ fn main() {
         many_threads_allocate_nothing(qdisc, None, &null(qdisc));
         many_threads_allocate_nothing(qdisc, addr, &udp(qdisc));
     }
+    values_allocate_nothing();
     idle_flows_cost_little();
     classes_and_flows_cost_little();
     idle_senders_cost_little();

@@ -124,6 +124,30 @@ impl<T> TreeOf<T> {
         self.tree.enqueue(now, packet)
     }
 
+    /// Returns `packet` and its value at once if the packet bypasses the tree; otherwise enqueues or
+    /// drops them: see [`Tree::pass_or_enqueue`].
+    ///
+    /// # Errors
+    ///
+    /// If the packet did not bypass the tree, returns the verdict of [`enqueue`](Self::enqueue) on
+    /// the packet.
+    pub fn pass_or_enqueue(
+        &mut self,
+        now: Instant,
+        mut packet: Packet,
+        value: T,
+    ) -> Result<(Packet, T), Verdict> {
+        packet.cookie = self.values.put(packet.cookie, value);
+        self.tree.pass_or_enqueue(now, packet).map(|packet| self.with_value(packet))
+    }
+
+    /// Enqueues or drops a packet, with its value, that could bypass the tree but that the device
+    /// does not take now: see [`Tree::keep_or_enqueue`].
+    pub fn keep_or_enqueue(&mut self, now: Instant, mut packet: Packet, value: T) -> Verdict {
+        packet.cookie = self.values.put(packet.cookie, value);
+        self.tree.keep_or_enqueue(now, packet)
+    }
+
     /// Returns the next packet and its value if one may leave now: see [`Tree::dequeue`].
     ///
     /// # Panics

@@ -49,6 +49,24 @@ fn a_value_leaves_with_its_packet() {
     assert_eq!((tree.tree_mut().next_at(NOW), tree.tree().totals().sent_packets), (None, 3));
 }
 
+/// The packet that bypasses the tree brings its value, and the one that the device did not take is
+/// the first that leaves.
+#[test]
+fn a_value_bypasses_the_tree_with_its_packet() {
+    let mut tree = tree::<&str>("pfifo_fast txqueuelen 1");
+    let passed = tree.pass_or_enqueue(NOW, packet(1), "passes").expect("the tree is empty");
+    assert_eq!((passed.0.flow, passed.0.cookie, passed.1), (1, 71, "passes"));
+    assert_eq!(tree.keep_or_enqueue(NOW, packet(2), "kept"), Verdict::Queued);
+    let verdicts = [(3, "waits"), (4, "drops")].map(|(flow, name)| {
+        tree.pass_or_enqueue(NOW, packet(flow), name).expect_err("one is kept")
+    });
+    assert_eq!(verdicts, [Verdict::Queued, Verdict::Dropped]);
+    assert_eq!(tree.drops().map(|(_, name)| name).collect::<Vec<_>>(), ["drops"]);
+    assert_eq!(leaving(&mut tree), [(2, "kept"), (3, "waits")]);
+    assert_eq!(tree.tree().totals().sent_packets, 3);
+    assert_eq!(tree.tree_mut().views()[0].counters.requeues, 1);
+}
+
 #[test]
 fn drops_that_are_not_taken_stay() {
     let alive = Rc::new(());
