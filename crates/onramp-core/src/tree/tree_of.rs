@@ -124,8 +124,8 @@ impl<T> TreeOf<T> {
         self.tree.enqueue(now, packet)
     }
 
-    /// Returns `packet` and its value at once if the packet bypasses the tree; otherwise enqueues or
-    /// drops them: see [`Tree::pass_or_enqueue`].
+    /// Returns `packet` and its value at once if the packet bypasses the tree. Any other packet is
+    /// enqueued or dropped: see [`Tree::pass_or_enqueue`].
     ///
     /// # Errors
     ///
