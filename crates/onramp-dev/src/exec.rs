@@ -102,6 +102,8 @@ pub enum Count {
     SentBytes = 4,
     /// [`Process::around`].
     Around = 5,
+    /// [`Counts::marked`].
+    Marked = 14,
 }
 
 /// Where the other numbers of a process or of a flow stand. The magic number is that of a process,
@@ -231,6 +233,9 @@ pub struct Counts {
     pub sent: u64,
     /// Their bytes as the qdiscs count them: headers of Ethernet, IP and UDP included.
     pub sent_bytes: u64,
+    /// Number of datagrams that the kernel took with another ECN code point (RFC 3168) than the
+    /// program had chosen: qdiscs have marked them with "congestion experienced".
+    pub marked: u64,
     /// Number of datagrams that were dropped, for each reason with any.
     pub drops: Vec<(DropReason, u64)>,
 }
@@ -244,6 +249,7 @@ impl Counts {
             made: of(Count::Made),
             sent: of(Count::Sent),
             sent_bytes: of(Count::SentBytes),
+            marked: of(Count::Marked),
             drops: drops.filter(|(_, count)| *count > 0).collect(),
         }
     }
@@ -267,6 +273,7 @@ impl Counts {
         self.made += other.made;
         self.sent += other.sent;
         self.sent_bytes += other.sent_bytes;
+        self.marked += other.marked;
         for (reason, count) in &other.drops {
             match self.drops.iter_mut().find(|(own, _)| own == reason) {
                 Some((_, own)) => *own += count,

@@ -42,9 +42,7 @@ impl Wishes {
     /// Reads control messages (cmsg(3)) that the kernel has found right.
     pub(crate) fn read(control: &[u8]) -> Self {
         let mut wishes = Self::default();
-        let mut rest = control;
-        while let Some((whole, level, kind)) = first(rest) {
-            let (message, behind) = rest.split_at(whole.min(rest.len()));
+        for (level, kind, message) in messages(control) {
             match (level, kind) {
                 (libc::SOL_UDP, libc::UDP_SEGMENT) => {
                     let size = message.get(HEAD..HEAD + 2).and_then(|size| size.try_into().ok());
@@ -53,7 +51,6 @@ impl Wishes {
                 (libc::SOL_SOCKET, libc::SCM_TXTIME) => wishes.timed = true,
                 _ => wishes.kept.extend_from_slice(message),
             }
-            rest = behind;
         }
         wishes
     }
@@ -61,6 +58,59 @@ impl Wishes {
 
 /// Length of the head of a control message: its length, its level and its type.
 const HEAD: usize = size_of::<usize>() + 2 * size_of::<c_int>();
+
+/// The bits of a traffic class with the ECN code point (RFC 3168).
+pub(crate) const ECN: u8 = 0b11;
+
+/// The control message, and the option of a socket, with the traffic class of a datagram: the DSCP
+/// and the ECN code point. IPv4 and IPv6 have one each.
+const fn class_option(is_v6: bool) -> (c_int, c_int) {
+    if is_v6 { (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) } else { (libc::IPPROTO_IP, libc::IP_TOS) }
+}
+
+/// Returns the traffic class of a datagram of the socket `fd` with these control messages.
+pub(crate) fn class(fd: c_int, control: &[u8], is_v6: bool) -> u8 {
+    let (level, kind) = class_option(is_v6);
+    let of_socket = || sys::option(fd, level, kind).ok().and_then(|class| class.try_into().ok());
+    named_class(control, is_v6).or_else(of_socket).unwrap_or(0)
+}
+
+/// Returns the traffic class that control messages name; `None` if it is to be that of the socket.
+fn named_class(control: &[u8], is_v6: bool) -> Option<u8> {
+    let (_, _, message) = messages(control)
+        .filter(|(level, kind, _)| (*level, *kind) == class_option(is_v6))
+        .last()?;
+    // `IP_TOS` may have one byte instead of four. An `IPV6_TCLASS` of -1 stands for the socket's.
+    let len = usize::from_ne_bytes(message.get(..size_of::<usize>())?.try_into().ok()?);
+    match message.get(HEAD..len)? {
+        [class] => Some(*class),
+        number => u8::try_from(c_int::from_ne_bytes(number.try_into().ok()?)).ok(),
+    }
+}
+
+/// Returns the control messages with this traffic class behind them: of several, the kernel takes
+/// the last one.
+pub(crate) fn with_class(control: &[u8], is_v6: bool, class: u8) -> Vec<u8> {
+    let mut whole = control.to_vec();
+    whole.resize(control.len().next_multiple_of(size_of::<usize>()), 0);
+    let (level, kind) = class_option(is_v6);
+    whole.extend((HEAD + size_of::<c_int>()).to_ne_bytes());
+    for number in [level, kind, class.into()] {
+        whole.extend(number.to_ne_bytes());
+    }
+    whole
+}
+
+/// Returns each control message with its level and its type, and with the gap behind it.
+fn messages(control: &[u8]) -> impl Iterator<Item = (c_int, c_int, &[u8])> {
+    let mut rest = control;
+    std::iter::from_fn(move || {
+        let (whole, level, kind) = first(rest)?;
+        let (message, behind) = rest.split_at(whole.min(rest.len()));
+        rest = behind;
+        Some((level, kind, message))
+    })
+}
 
 /// Returns the length of the first control message, with the gap behind it, its level and its type.
 fn first(control: &[u8]) -> Option<(usize, c_int, c_int)> {
@@ -103,6 +153,26 @@ mod tests {
         assert_eq!(wishes, Wishes { kept, segment: Some(1_200), timed: false });
         let time = control(libc::SOL_SOCKET, libc::SCM_TXTIME, &[0; 8]);
         assert!(Wishes::read(&time).timed);
+    }
+
+    #[test]
+    fn the_class_of_a_datagram_is_the_last_one_that_is_named() {
+        let four = |class: u8| control(libc::IPPROTO_IP, libc::IP_TOS, &[class]);
+        let six =
+            |class: c_int| control(libc::IPPROTO_IPV6, libc::IPV6_TCLASS, &class.to_ne_bytes());
+        assert_eq!((named_class(&[], false), named_class(&four(2), true)), (None, None));
+        let all = [four(184), six(41), control(libc::IPPROTO_IP, libc::IP_TTL, &[9])].concat();
+        assert_eq!((named_class(&all, false), named_class(&all, true)), (Some(184), Some(41)));
+        assert_eq!(named_class(&[six(41), six(-1)].concat(), true), None);
+        for is_v6 in [false, true] {
+            let marked = with_class(&all, is_v6, 255);
+            assert_eq!(named_class(&marked, is_v6), Some(255));
+            assert_eq!(named_class(&marked, !is_v6), named_class(&all, !is_v6));
+        }
+        // A program need not write the gap behind the last message.
+        let short = &four(184)[..HEAD + 1];
+        assert_eq!(named_class(&with_class(short, true, 3), false), Some(184));
+        assert_eq!(named_class(&with_class(short, true, 3), true), Some(3));
     }
 
     #[test]

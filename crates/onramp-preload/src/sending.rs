@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use libc::c_int;
 
-use crate::message::{Message, Wishes, socket_segment};
+use crate::message::{self, Message, Wishes};
 use crate::sockets::address;
 use crate::state::{Datagram, Route};
 use crate::sys;
@@ -39,17 +39,26 @@ impl Sending {
             [] => sys::name_of_peer(fd)?,
             name => name.to_vec(),
         };
-        let of_socket = || if message.len() > WHOLE { socket_segment(fd) } else { None };
+        let of_socket = || if message.len() > WHOLE { message::socket_segment(fd) } else { None };
         let segment = wishes.segment.or_else(of_socket).map_or(usize::MAX, usize::from);
         let option = |name| {
             let value = sys::option(fd, libc::SOL_SOCKET, name).ok();
             value.and_then(|value| u32::try_from(value).ok()).unwrap_or(0)
         };
+        let (remote, control) = (address(&name), wishes.kept);
+        let is_v6 = remote.is_some_and(|remote| remote.is_ipv6());
+        let class = message::class(fd, &control, is_v6);
         Some(Self {
             fd,
             flags,
-            remote: address(&name),
-            route: Route { socket, name, control: wishes.kept, flags: flags & sys::LASTING },
+            remote,
+            route: Route {
+                socket,
+                name,
+                control,
+                flags: flags & sys::LASTING,
+                ecn: class & message::ECN,
+            },
             payload: message.payload(),
             segment: segment.max(1),
             priority: option(libc::SO_PRIORITY),

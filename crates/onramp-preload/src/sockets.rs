@@ -6,6 +6,7 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use libc::c_int;
 use rustix::io::Errno;
 
+use crate::message;
 use crate::state::{Route, Sockets};
 use crate::sys::{self, Kept};
 
@@ -25,10 +26,16 @@ impl Table {
 }
 
 impl Sockets for Table {
-    fn send(&mut self, route: &Route, payload: &[u8]) -> Result<(), Errno> {
+    fn send(&mut self, route: &Route, ecn: u8, payload: &[u8]) -> Result<(), Errno> {
         let kept = || self.kept.get(&route.socket).and_then(Kept::fd);
         let fd = self.fd_at_hand(route.socket).or_else(kept).ok_or(Errno::BADF)?;
-        sys::send(fd, &route.name, &route.control, payload, route.flags)
+        if ecn == route.ecn {
+            return sys::send(fd, &route.name, &route.control, payload, route.flags);
+        }
+        let is_v6 = address(&route.name).is_some_and(|remote| remote.is_ipv6());
+        let class = message::class(fd, &route.control, is_v6) & !message::ECN | ecn;
+        let control = message::with_class(&route.control, is_v6, class);
+        sys::send(fd, &route.name, &control, payload, route.flags)
     }
 
     fn keep(&mut self, socket: u64) {
@@ -43,7 +50,8 @@ impl Sockets for Table {
     }
 }
 
-/// Reads an address as the kernel has it (`sockaddr_in`, `sockaddr_in6`).
+/// Reads an address as the kernel has it (`sockaddr_in`, `sockaddr_in6`). An IPv4 address that an
+/// IPv6 socket has mapped is an IPv4 address, because IPv4 carries its datagrams.
 pub(crate) fn address(name: &[u8]) -> Option<SocketAddr> {
     let at = |at: usize| name.get(at..at + 2).and_then(|two| two.try_into().ok());
     let port = u16::from_be_bytes(at(2)?);
@@ -54,7 +62,7 @@ pub(crate) fn address(name: &[u8]) -> Option<SocketAddr> {
         }
         libc::AF_INET6 => {
             let bits: [u8; 16] = name.get(8..24)?.try_into().ok()?;
-            Some((Ipv6Addr::from(bits), port).into())
+            Some((Ipv6Addr::from(bits).to_canonical(), port).into())
         }
         _ => None,
     }
@@ -71,6 +79,9 @@ mod tests {
         let mut v6 = vec![0; 28];
         (v6[0], v6[3], v6[23]) = (10, 53, 1);
         assert_eq!(address(&v6), "[::1]:53".parse().ok());
+        let mapped =
+            [&[10, 0, 0, 53, 0, 0, 0, 0][..], &[0; 10], &[255, 255, 127, 0, 0, 1], &[0; 4]];
+        assert_eq!(address(&mapped.concat()), "127.0.0.1:53".parse().ok());
         assert_eq!((address(&v4[..6]), address(&[1; 28]), address(&[])), (None, None, None));
     }
 }

@@ -30,8 +30,8 @@ const ROUTES_MAX: usize = 65_536;
 /// The sockets of the process. Each has a number of the kernel (`SO_COOKIE`), which stays the same
 /// for all its descriptors and is never used again.
 pub(crate) trait Sockets {
-    /// Sends a datagram at once. `EAGAIN` says that the socket has no room.
-    fn send(&mut self, route: &Route, payload: &[u8]) -> Result<(), Errno>;
+    /// Sends a datagram with this ECN code point at once. `EAGAIN` says that the socket has no room.
+    fn send(&mut self, route: &Route, ecn: u8, payload: &[u8]) -> Result<(), Errno>;
 
     /// Keeps a descriptor of the socket, so that datagrams can leave from it after the program has
     /// closed its own. If none can be kept, `send` will fail.
@@ -52,6 +52,8 @@ pub(crate) struct Route {
     pub(crate) control: Vec<u8>,
     /// Flags of `sendmsg`.
     pub(crate) flags: c_int,
+    /// The ECN code point that the program has chosen (RFC 3168).
+    pub(crate) ecn: u8,
 }
 
 /// A datagram on its way into the tree.
@@ -179,6 +181,7 @@ impl State {
         packet.enqueued_ns = now.0;
         packet.priority = datagram.priority;
         packet.mark = datagram.mark;
+        packet.ecn = datagram.route.ecn;
         packet.set_dest(datagram.remote);
         packet.len = wire_len(datagram);
         let cost = self.cost(&packet);
@@ -270,15 +273,15 @@ impl State {
         out: &mut impl Sockets,
     ) -> Result<Option<Packet>, Errno> {
         let (route, flow) = &self.routes[route_of(&packet)];
-        let (socket, flow) = (route.socket, *flow);
-        let mut sent = out.send(route, packet.payload());
+        let (socket, flow, marked) = (route.socket, *flow, packet.ecn != route.ecn);
+        let mut sent = out.send(route, packet.ecn, packet.payload());
         if let Err(error) = sent
             && !is_own
             && !matches!(error, Errno::AGAIN | Errno::NOBUFS)
         {
             // The error may be about an earlier datagram, and the kernel has told it instead of
             // sending this one. Its program learns it by its next call.
-            sent = out.send(route, packet.payload());
+            sent = out.send(route, packet.ecn, packet.payload());
             if sent.is_ok() || sent == Err(Errno::AGAIN) {
                 self.sockets.entry(socket).or_default().error = Some(error);
             }
@@ -288,6 +291,7 @@ impl State {
             Ok(()) => {
                 self.tally.add(Some(flow), Count::Sent, 1);
                 self.tally.add(Some(flow), Count::SentBytes, packet.len.into());
+                self.tally.add(Some(flow), Count::Marked, marked.into());
             }
             Err(error) => self.tally.dropped(Some(flow), reason(error)),
         }
@@ -361,7 +365,7 @@ fn wire_len(datagram: &Datagram<'_>) -> u32 {
     const ETHERNET: u32 = 14;
     const UDP: u32 = 8;
     let ip = match datagram.remote {
-        Some(SocketAddr::V6(remote)) if remote.ip().to_ipv4_mapped().is_none() => 40,
+        Some(SocketAddr::V6(_)) => 40,
         _ => 20,
     };
     ETHERNET + ip + UDP + u32::try_from(datagram.payload.len()).unwrap_or(u32::MAX / 2)

@@ -39,6 +39,7 @@ fn add_counts(to: &mut Value, counts: &Counts) {
     to["made"] = counts.made.into();
     to["sent"] = counts.sent.into();
     to["sent_bytes"] = counts.sent_bytes.into();
+    to["marked"] = counts.marked.into();
     to["drops"] = Value::Object(drops.collect::<Map<_, _>>());
     to["queued"] = counts.held().into();
 }
@@ -90,7 +91,11 @@ fn text(counts: &Counts) -> String {
     if !reasons.is_empty() {
         text += &format!(", {} dropped ({})", counts.dropped(), reasons.join(", "));
     }
-    for (count, what) in [(counts.made, "made by qdiscs"), (counts.held(), "left in the queue")] {
+    for (count, what) in [
+        (counts.marked, "marked (ECN)"),
+        (counts.made, "made by qdiscs"),
+        (counts.held(), "left in the queue"),
+    ] {
         if count > 0 {
             text += &format!(", {count} {what}");
         }
@@ -114,7 +119,8 @@ mod tests {
     use super::*;
 
     fn counts(datagrams: u64, sent: u64, drops: &[(DropReason, u64)]) -> Counts {
-        Counts { datagrams, made: 0, sent, sent_bytes: sent * 100, drops: drops.to_vec() }
+        let sent_bytes = sent * 100;
+        Counts { datagrams, sent, sent_bytes, drops: drops.to_vec(), ..Counts::default() }
     }
 
     fn example() -> Vec<Process> {
@@ -127,7 +133,13 @@ mod tests {
         let flows = vec![flow(1, counts(1, 1, &[])), flow(2, counts(9, 6, &drops))];
         let name = "client".to_owned();
         vec![
-            Process { pid: 7, name, counts: counts(10, 7, &drops), around: 3, flows },
+            Process {
+                pid: 7,
+                name,
+                counts: Counts { marked: 1, ..counts(10, 7, &drops) },
+                around: 3,
+                flows,
+            },
             Process {
                 pid: 8,
                 name: "child".to_owned(),
@@ -144,7 +156,8 @@ mod tests {
         assert_eq!(
             lines,
             [
-                "8 datagrams sent, 5 dropped (overlimit 2, impaired 3), 1 left in the queue, \
+                "8 datagrams sent, 5 dropped (overlimit 2, impaired 3), 1 marked (ECN), \
+                 1 left in the queue, \
                  3 messages around the qdisc; 2 processes, 3 flows",
                 "client 7: 127.0.0.1:1000 to 127.0.0.1:2: 6 datagrams sent, 2 dropped \
                  (overlimit 2), 1 left in the queue",
@@ -158,6 +171,7 @@ mod tests {
     fn the_document_has_each_process_and_flow() {
         let document = json(&example(), 5);
         assert_eq!((&document["exit_code"], &document["datagrams"]), (&json!(5), &json!(14)));
+        assert_eq!(document["marked"], 1);
         assert_eq!(document["drops"], json!({ "overlimit": 2, "impaired": 3 }));
         assert_eq!((&document["queued"], &document["around"]), (&json!(1), &json!(3)));
         let flow = &document["processes"][1]["flows"][0];

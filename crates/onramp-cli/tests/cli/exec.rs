@@ -2,6 +2,8 @@
 
 #[path = "exec/errors.rs"]
 mod errors;
+#[path = "exec/marks.rs"]
+mod marks;
 #[path = "exec/refused.rs"]
 mod refused;
 #[path = "exec/unusual.rs"]

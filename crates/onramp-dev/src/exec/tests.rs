@@ -50,6 +50,7 @@ fn counts_are_read_as_they_were_counted() {
     first.add(Some(flow), Count::Made, 2);
     first.add(Some(flow), Count::Sent, 3);
     first.add(Some(flow), Count::SentBytes, 300);
+    first.add(Some(flow), Count::Marked, 2);
     first.dropped(Some(flow), DropReason::Overlimit);
     first.dropped(None, DropReason::Cancelled);
     first.around();
@@ -66,6 +67,7 @@ fn counts_are_read_as_they_were_counted() {
         made: 2,
         sent: 3,
         sent_bytes: 300,
+        marked: 2,
         drops: vec![(DropReason::Overlimit, 1)],
     };
     assert_eq!(counts.held(), 3);
@@ -76,7 +78,7 @@ fn counts_are_read_as_they_were_counted() {
     sum.add(&counts);
     sum.add(&read.counts);
     let drops = [(DropReason::Overlimit, 2), (DropReason::Cancelled, 1)];
-    assert_eq!((sum.datagrams, sum.sent, &*sum.drops), (11, 6, &drops[..]));
+    assert_eq!((sum.datagrams, sum.sent, sum.marked, &*sum.drops), (11, 6, 4, &drops[..]));
     assert_eq!(all[1].counts.datagrams, 1);
 }
 

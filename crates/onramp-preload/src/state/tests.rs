@@ -11,6 +11,8 @@ const MS: u64 = 1_000_000;
 #[derive(Debug, Default)]
 struct Fake {
     sent: Vec<(u64, Vec<u8>)>,
+    /// The ECN code points of what was sent.
+    ecn: Vec<u8>,
     /// What the next calls of `send` return, instead of sending.
     errors: VecDeque<Errno>,
     kept: HashSet<u64>,
@@ -19,7 +21,7 @@ struct Fake {
 }
 
 impl Sockets for Fake {
-    fn send(&mut self, route: &Route, payload: &[u8]) -> Result<(), Errno> {
+    fn send(&mut self, route: &Route, ecn: u8, payload: &[u8]) -> Result<(), Errno> {
         if let Some(error) = self.errors.pop_front() {
             return Err(error);
         }
@@ -27,6 +29,7 @@ impl Sockets for Fake {
             return Err(Errno::BADF);
         }
         self.sent.push((route.socket, payload.to_vec()));
+        self.ecn.push(ecn);
         Ok(())
     }
 
@@ -61,7 +64,12 @@ impl World {
 
     /// Sends a datagram of 958 bytes, and so of 1,000 on the wire, whose first byte is `mark`.
     fn push(&mut self, socket: u64, mark: u8) -> Result<Pushed, Errno> {
-        let route = Route { socket, name: vec![mark % 3], control: Vec::new(), flags: 0 };
+        self.push_with(0, socket, mark)
+    }
+
+    /// Sends such a datagram with this ECN code point.
+    fn push_with(&mut self, ecn: u8, socket: u64, mark: u8) -> Result<Pushed, Errno> {
+        let route = Route { socket, name: vec![mark % 3], control: Vec::new(), flags: 0, ecn };
         let mut payload = [0; 958];
         payload[0] = mark;
         let datagram = Datagram {
@@ -153,6 +161,27 @@ fn what_waits_takes_room_and_gives_it_back() {
     assert_eq!(world.state.charged(7), 0);
     assert!(world.state.sockets.is_empty());
     assert_eq!(world.counts().drops, [(DropReason::Overlimit, 2)]);
+}
+
+/// The qdisc marks what can carry a mark (ECT), and drops the rest. What the program has marked
+/// itself stays marked, and is not the qdisc's.
+#[test]
+fn marks_leave_with_their_datagrams() {
+    let mut world = World::new("ecn", "netem loss 100% ecn");
+    for (ecn, expected) in
+        [Pushed::Dropped, Pushed::Taken, Pushed::Taken, Pushed::Taken].into_iter().enumerate()
+    {
+        let ecn = u8::try_from(ecn).expect("a code point");
+        assert_eq!(world.push_with(ecn, 1, 0), Ok(expected));
+    }
+    assert_eq!(world.out.ecn, [3, 3, 3]);
+    let counts = world.counts();
+    assert_eq!((counts.datagrams, counts.sent, counts.marked), (4, 3, 2));
+    let mut world = World::new("no-ecn", "pfifo limit 10");
+    for ecn in 0..4 {
+        world.push_with(ecn, 1, 0).expect("room");
+    }
+    assert_eq!((&*world.out.ecn, world.counts().marked), (&[0, 1, 2, 3][..], 0));
 }
 
 #[test]
