@@ -127,7 +127,7 @@ pub(crate) unsafe extern "C" fn sendto(
         return done;
     }
     call_next!(
-        c"sendto",
+        SENDTO,
         fn(c_int, *const c_void, size_t, c_int, *const sockaddr, socklen_t) -> ssize_t,
         fd,
         start,
@@ -152,7 +152,7 @@ pub(crate) unsafe extern "C" fn send(
     if let Some(done) = unsafe { submit(fd, &header, flags) } {
         return done;
     }
-    call_next!(c"send", fn(c_int, *const c_void, size_t, c_int) -> ssize_t, fd, start, len, flags)
+    call_next!(SEND, fn(c_int, *const c_void, size_t, c_int) -> ssize_t, fd, start, len, flags)
 }
 
 /// Takes the place of write(2).
@@ -164,7 +164,7 @@ pub(crate) unsafe extern "C" fn write(fd: c_int, start: *const c_void, len: size
     if let Some(done) = unsafe { submit(fd, &header, 0) } {
         return done;
     }
-    call_next!(c"write", fn(c_int, *const c_void, size_t) -> ssize_t, fd, start, len)
+    call_next!(WRITE, fn(c_int, *const c_void, size_t) -> ssize_t, fd, start, len)
 }
 
 /// Takes the place of writev(2).
@@ -184,7 +184,7 @@ pub(crate) unsafe extern "C" fn writev(fd: c_int, parts: *const iovec, count: c_
             return done;
         }
     }
-    call_next!(c"writev", fn(c_int, *const iovec, c_int) -> ssize_t, fd, parts, count)
+    call_next!(WRITEV, fn(c_int, *const iovec, c_int) -> ssize_t, fd, parts, count)
 }
 
 /// Takes the place of sendmsg(2).
@@ -197,7 +197,7 @@ pub(crate) unsafe extern "C" fn sendmsg(fd: c_int, header: *const msghdr, flags:
             return done;
         }
     }
-    call_next!(c"sendmsg", fn(c_int, *const msghdr, c_int) -> ssize_t, fd, header, flags)
+    call_next!(SENDMSG, fn(c_int, *const msghdr, c_int) -> ssize_t, fd, header, flags)
 }
 
 /// Takes the place of sendmmsg(2).
@@ -242,14 +242,7 @@ pub(crate) unsafe extern "C" fn sendmmsg(
 ///
 /// The arguments are those of `sendmmsg`.
 unsafe fn next_sendmmsg(fd: c_int, first: *mut mmsghdr, count: c_uint, flags: c_int) -> c_int {
-    call_next!(
-        c"sendmmsg",
-        fn(c_int, *mut mmsghdr, c_uint, c_int) -> c_int,
-        fd,
-        first,
-        count,
-        flags
-    )
+    call_next!(SENDMMSG, fn(c_int, *mut mmsghdr, c_uint, c_int) -> c_int, fd, first, count, flags)
 }
 
 /// Takes the place of _exit(2), with which the children of some programs end.

@@ -8,18 +8,39 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use libc::c_void;
 
-/// A function of the next library, looked up at its first call.
+pub(super) static SEND: Next = Next::new(c"send");
+pub(super) static SENDMMSG: Next = Next::new(c"sendmmsg");
+pub(super) static SENDMSG: Next = Next::new(c"sendmsg");
+pub(super) static SENDTO: Next = Next::new(c"sendto");
+pub(super) static WRITE: Next = Next::new(c"write");
+pub(super) static WRITEV: Next = Next::new(c"writev");
+
+/// Looks all functions up. The lookup takes locks of the dynamic linker, and memory; a signal
+/// handler of the program, which may call these functions, must not wait for them.
+extern "C" fn find_all() {
+    for next in [&SEND, &SENDMMSG, &SENDMSG, &SENDTO, &WRITE, &WRITEV] {
+        next.find();
+    }
+}
+
+/// The dynamic linker calls the functions in this section when it has loaded the library.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static AT_START: extern "C" fn() = find_all;
+
+/// A function of the next library.
 pub(super) struct Next {
     name: &'static CStr,
     found: AtomicPtr<c_void>,
 }
 
 impl Next {
-    pub(super) const fn new(name: &'static CStr) -> Self {
+    const fn new(name: &'static CStr) -> Self {
         Self { name, found: AtomicPtr::new(ptr::null_mut()) }
     }
 
-    /// Returns the address of the function; null if there is none.
+    /// Returns the address of the function; null if there is none. The first call looks it up: that
+    /// of `find_all`, or that of another library that sends when it is loaded.
     pub(super) fn find(&self) -> *mut c_void {
         // Relaxed: all threads find the same address, and the code at it was always there.
         let mut found = self.found.load(Relaxed);
@@ -32,12 +53,11 @@ impl Next {
     }
 }
 
-/// Calls the next library's function of this name, type and arguments. If there is none, returns -1
+/// Calls a function of the next library with this type and these arguments. If there is none, returns -1
 /// and sets `errno` to `ENOSYS`.
 macro_rules! call_next {
-    ($name:literal, fn($($kind:ty),*) -> $result:ty, $($argument:expr),*) => {{
-        static NEXT: $crate::entry::next::Next = $crate::entry::next::Next::new($name);
-        let found = NEXT.find();
+    ($next:ident, fn($($kind:ty),*) -> $result:ty, $($argument:expr),*) => {{
+        let found = $crate::entry::next::$next.find();
         type Function = unsafe extern "C" fn($($kind),*) -> $result;
         // SAFETY: the C library declares the function so, and an `Option` of a function is a
         // pointer that may be null.

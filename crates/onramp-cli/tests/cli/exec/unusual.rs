@@ -76,6 +76,30 @@ int main(int count, char **words) {
     assert_eq!((plain.0.as_str(), shaped.0.as_str()), ("ended\n", "ended\n"));
 }
 
+/// The functions of the C library are looked up when the library is loaded, and not in the midst of
+/// a signal handler: also in a program that never sends. The dynamic linker tells of each lookup.
+#[test]
+fn functions_are_looked_up_at_the_start() {
+    if cfg!(not(target_env = "gnu")) {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut command = exec(&["--quiet"], &["true"]);
+    command.env("LD_DEBUG", "bindings").env("LD_DEBUG_OUTPUT", folder.path().join("told"));
+    let output = command.output().expect("it runs");
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let files = std::fs::read_dir(folder.path()).expect("it is there");
+    let told = files.map(|file| std::fs::read_to_string(file.expect("a file").path()));
+    let told: String = told.collect::<Result<_, _>>().expect("text");
+    for name in ["send", "sendmmsg", "sendmsg", "sendto", "write", "writev"] {
+        let (end, from) = (format!("symbol `{name}'"), "libonramp_preload.so [0] to ");
+        let found = told
+            .lines()
+            .any(|line| line.contains(from) && line.contains("/libc.so") && line.contains(&end));
+        assert!(found, "{name}");
+    }
+}
+
 /// `main` ends by `pthread_exit`; the process ends with its last thread, after what waits.
 #[test]
 fn a_main_thread_leaves() {
