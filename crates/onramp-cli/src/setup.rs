@@ -60,6 +60,12 @@ pub(crate) fn read_each(path: &Path, devices: &[&str]) -> Result<Vec<Option<Setu
 }
 
 fn text(path: &Path) -> Result<String> {
+    if path == Path::new("-") {
+        return Err(anyhow!(
+            "cannot read -: a tree is not read from standard input by that name; name a file with \
+             lines of tc, or /dev/stdin"
+        ));
+    }
     let text = bytes(path).and_then(|bytes| {
         String::from_utf8(bytes).map_err(|_| io::Error::other("it is not UTF-8 text"))
     });

@@ -2,10 +2,10 @@
 
 use std::env;
 use std::ffi::{OsStr, OsString};
-use std::fs::{self, File};
+use std::fs::{self, File, FileType};
 use std::io::{self, Read as _};
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, anyhow};
@@ -37,31 +37,46 @@ const MACHINE: Option<u16> = if cfg!(target_arch = "x86_64") {
 /// Checks that there is such a program, that it may be run, and that it loads libraries. Of a
 /// script, checks the interpreter.
 pub(super) fn check(word: &OsStr) -> Result<()> {
-    let mut word = word.to_owned();
+    let (mut word, mut script) = (word.to_owned(), None::<PathBuf>);
     for _ in 0..SCRIPTS_MAX {
-        let path = find(&word)?;
+        let path = match (find(&word), script) {
+            (Ok(path), _) => path,
+            (Err(error), None) => return Err(anyhow!(error)),
+            (Err(NotRun { code, why }), Some(script)) => {
+                let script = script.display();
+                let advice = match word.as_bytes() {
+                    [.., b'\r'] => "remove the carriage return at its end",
+                    _ => "correct it, or install the interpreter",
+                };
+                return Err(not_run(code, format!("the first line of {script}: {why}; {advice}")));
+            }
+        };
         let Some(interpreter) = interpreter(&path)? else { return look(&path) };
-        word = interpreter;
+        (word, script) = (interpreter, Some(path));
     }
     // Linux refuses it, too, and says why.
     Ok(())
 }
 
 /// Returns the path of a program, as the shell finds it.
-fn find(word: &OsStr) -> Result<PathBuf> {
+fn find(word: &OsStr) -> Result<PathBuf, NotRun> {
     let name = word.display();
+    let not_run = |code, why| Err(NotRun { code, why });
+    if word.is_empty() {
+        return not_run(127, "the name of the program is empty: name a program after `--`".into());
+    }
     if word.as_bytes().contains(&b'/') {
         let path = PathBuf::from(word);
-        return match fs::metadata(&path) {
-            Ok(about) if about.is_file() && may_run(&path) => Ok(path),
-            Ok(about) if about.is_dir() => Err(not_run(126, format!("{name} is a directory"))),
-            Ok(_) => {
-                Err(not_run(126, format!("{name} may not be run: chmod +x makes it runnable")))
+        return match fs::metadata(&path).map(|about| other_kind(about.file_type())) {
+            Ok(None) if may_run(&path) => Ok(path),
+            Ok(None) => not_run(126, format!("{name} may not be run: chmod +x makes it runnable")),
+            Ok(Some(kind)) => {
+                not_run(126, format!("cannot run {name}, because it is {kind}: name a program"))
             }
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-                Err(not_run(126, format!("cannot run {name}: {error}")))
+                not_run(126, format!("cannot run {name}: {error}"))
             }
-            Err(error) => Err(not_run(127, format!("cannot run {name}: {error}"))),
+            Err(error) => not_run(127, format!("cannot run {name}: {error}")),
         };
     }
     let folders = env::var_os("PATH").unwrap_or_else(|| "/bin:/usr/bin".into());
@@ -69,11 +84,29 @@ fn find(word: &OsStr) -> Result<PathBuf> {
     let files: Vec<_> = paths.filter(|path| path.is_file()).collect();
     match files.iter().find(|path| may_run(path)) {
         Some(path) => Ok(path.clone()),
-        None if files.is_empty() => Err(not_run(
+        None if files.is_empty() => not_run(
             127,
             format!("there is no program {name} in the folders of PATH: name its path"),
-        )),
-        None => Err(not_run(126, format!("{} may not be run", files[0].display()))),
+        ),
+        None => {
+            let path = files[0].display();
+            not_run(126, format!("{path} may not be run: chmod +x makes it runnable"))
+        }
+    }
+}
+
+/// Returns what a file is that has no bytes that could be run; `None` for a regular file.
+fn other_kind(kind: FileType) -> Option<&'static str> {
+    if kind.is_file() {
+        None
+    } else if kind.is_dir() {
+        Some("a directory")
+    } else if kind.is_fifo() {
+        Some("a FIFO")
+    } else if kind.is_socket() {
+        Some("a socket")
+    } else {
+        Some("a device")
     }
 }
 
@@ -95,7 +128,7 @@ fn interpreter(path: &Path) -> Result<Option<OsString>> {
     }
     let Some(line) = head.strip_prefix(b"#!") else { return Ok(None) };
     let line = line.split(|byte| *byte == b'\n').next().unwrap_or_default();
-    let words = line.split(|byte| b" \t\r".contains(byte)).filter(|word| !word.is_empty());
+    let words = line.split(|byte| b" \t".contains(byte)).filter(|word| !word.is_empty());
     let mut words = words.map(|word| OsStr::from_bytes(word).to_owned());
     let Some(first) = words.next() else { return Ok(None) };
     if Path::new(&first).file_name() != Some(OsStr::new("env")) {
@@ -137,6 +170,16 @@ fn look(path: &Path) -> Result<()> {
     if is_musl != cfg!(target_env = "musl") {
         let [its, ours] = if is_musl { ["musl", "glibc"] } else { ["glibc", "musl"] };
         return Err(refused(path, &format!("its C library is {its}, and the library's is {ours}")));
+    }
+    let linker = Path::new(OsStr::from_bytes(linker.strip_suffix(b"\0").unwrap_or(&linker)));
+    if !linker.exists() {
+        let why = format!(
+            "cannot run {}: its dynamic linker {} is not there; install the C library for which \
+             the program was built",
+            path.display(),
+            linker.display()
+        );
+        return Err(not_run(127, why));
     }
     Ok(())
 }

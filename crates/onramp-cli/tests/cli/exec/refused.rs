@@ -6,6 +6,7 @@ use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use rustix::fs::{CWD, mkfifoat};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
@@ -69,6 +70,26 @@ fn what_cannot_be_run_is_named() {
     assert_fails(&run(&["./no/such"]), 127, &["./no/such"]);
     assert_fails(&run(&[plain]), 126, &[plain, "chmod"]);
     assert_fails(&run(&["/tmp"]), 126, &["/tmp", "directory"]);
+    assert_fails(&run(&["/dev/null"]), 126, &["/dev/null", "device"]);
+    assert_fails(&run(&[""]), 127, &["program is empty", "--"]);
+    let path = |name: &str| folder.path().join(name).to_str().expect("UTF-8").to_owned();
+    let fifo = path("fifo");
+    mkfifoat(CWD, &fifo, 0o777.into()).expect("room");
+    assert_fails(&run(&[&fifo]), 126, &[&fifo, "FIFO"]);
+    for (name, line, code, words) in [
+        ("gone", "/no/such/shell -x", 127, ["/no/such/shell", "install"]),
+        ("nowhere", "/usr/bin/env no-such-shell", 127, ["no-such-shell", "PATH"]),
+        ("windows", "/bin/sh\r", 127, ["/bin/sh", "carriage return"]),
+        ("folder", "/tmp", 126, ["/tmp", "directory"]),
+    ] {
+        let script = path(name);
+        fs::write(&script, format!("#!{line}\n")).expect("room");
+        fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).expect("it is ours");
+        let named = format!("the first line of {script}");
+        assert_fails(&run(&[&script]), code, &[&[&*named][..], &words].concat());
+    }
+    let words = ["exec", "--setup", "-", "--", "true"];
+    assert_fails(&onramp(words).output().expect("it runs"), 1, &["read -", "/dev/stdin"]);
     let words = ["exec", "--qdisc", "fq nonsense 1", "--", "true"];
     assert_fails(&onramp(words).output().expect("it runs"), 2, &["--qdisc", "nonsense"]);
     assert_fails(&onramp(["exec"]).output().expect("it runs"), 2, &["COMMAND"]);
@@ -83,6 +104,10 @@ fn programs_that_load_no_library_are_refused() {
     let main = "int main(void) { return 0; }";
     let Some(linked) = compile(folder, "linked", main, &[]) else { return };
     assert_eq!(run(&[&linked]).status.code(), Some(0));
+    let linker = "-Wl,--dynamic-linker=/no/such/linker.so";
+    if let Some(odd) = compile(folder, "odd", main, &[linker]) {
+        assert_fails(&run(&[&odd]), 127, &[&odd, "/no/such/linker.so", "install"]);
+    }
     let of_go = "__attribute__((section(\".go.buildinfo\"))) int info = 1;\n".to_owned() + main;
     if let Some(go) = compile(folder, "of-go", &of_go, &[]) {
         assert_fails(&run(&[&go]), 1, &[&go, "Go", "onramp wire"]);
