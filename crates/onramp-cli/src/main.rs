@@ -38,7 +38,7 @@ Examples:
   onramp replay examples/uplink.pcap --qdisc fq --rate 10mbit --html report.html
   onramp daemon
   onramp wire --qdisc 'netem delay 20ms rate 10mbit' -- ping -c 3 192.0.2.2
-  onramp exec --qdisc 'tbf rate 1mbit burst 5kb latency 50ms' -- iperf3 -u -b 0 -c 192.0.2.2
+  onramp exec --qdisc 'tbf rate 10mbit burst 64kb latency 50ms' -- iperf3 -u -b 0 -c 192.0.2.2
   onramp ip link add d0 up type dummy
   onramp tc qdisc add dev d0 root fq"
 )]

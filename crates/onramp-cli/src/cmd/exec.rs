@@ -1,8 +1,10 @@
 //! The command `onramp exec`: runs a program whose UDP datagrams pass qdiscs before they leave.
 
+mod folder;
 mod library;
 mod program;
 
+use std::env;
 use std::ffi::OsString;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -18,6 +20,7 @@ use crate::output::{self, Output};
 use crate::report::{exec as report, json};
 use crate::setup;
 use crate::signals::{Signals, code};
+use folder::Folder;
 
 /// Run a program whose UDP datagrams pass a qdisc before they leave, without root
 ///
@@ -31,7 +34,7 @@ use crate::signals::{Signals, code};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  onramp exec --qdisc 'tbf rate 1mbit burst 5kb latency 50ms' -- iperf3 -u -b 0 -c 192.0.2.2
+  onramp exec --qdisc 'tbf rate 10mbit burst 64kb latency 50ms' -- iperf3 -u -b 0 -c 192.0.2.2
   onramp exec --qdisc 'netem delay 20ms loss 1%' --json sent.json -- python3 client.py
   onramp exec --setup tree.tc -- node server.js")]
 pub(crate) struct Args {
@@ -62,14 +65,23 @@ pub(crate) struct Args {
     command: Vec<OsString>,
 }
 
+/// What a command says that another one runs.
+const NESTED: &str = "another `onramp exec` runs this one: the datagrams of the program pass only \
+                      the qdisc of this one, which alone counts them; name both qdiscs in one \
+                      command, that of the other one behind --then";
+
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> Result<()> {
     let output = args.json.as_deref().map(Output::new).transpose()?;
     let order = order(args)?;
     let library = library::find()?;
     program::check(&args.command[0])?;
-    let folder = tempfile::Builder::new().prefix("onramp-exec-").tempdir();
-    let folder = folder.context("cannot make a folder for what the processes count")?;
+    if let Some(outer) = env::var_os(VARIABLE)
+        && Order::read(Path::new(&outer)).is_ok()
+    {
+        tell(NESTED);
+    }
+    let folder = Folder::new()?;
     let wrote = order.write(folder.path());
     wrote.with_context(|| format!("cannot write into {}", folder.path().display()))?;
     // The program decides what a signal does; this command ends with the program.
@@ -127,7 +139,7 @@ fn start(words: &[OsString], library: &Path, folder: &Path) -> Result<Child> {
     let mut command = Command::new(&words[0]);
     command.args(&words[1..]).env(VARIABLE, folder);
     let mut preload = library.as_os_str().to_owned();
-    if let Some(others) = std::env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {
+    if let Some(others) = env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {
         preload.push(":");
         preload.push(others);
     }

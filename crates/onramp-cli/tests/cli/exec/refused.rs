@@ -10,7 +10,7 @@ use rustix::fs::{CWD, mkfifoat};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use super::{exec, has, library, told};
+use super::{exec, has, library, received, receiver, told};
 use crate::{assert_fails, onramp, skip, stderr};
 
 fn run(program: &[&str]) -> std::process::Output {
@@ -45,6 +45,67 @@ fn exit_codes_are_the_programs() {
         );
         assert!(stderr(&output).contains("no UDP datagram"), "{}", stderr(&output));
     }
+}
+
+/// A command that is killed leaves its folder; the next one removes it, and not that of a command
+/// that runs.
+#[test]
+fn folders_of_killed_commands_are_removed() {
+    let temporary = tempfile::tempdir().expect("a folder");
+    let start = || {
+        let mut command = exec(&["--quiet"], &["sh", "-c", "echo ready; exec sleep 60"]);
+        command.env("TMPDIR", temporary.path()).stdout(Stdio::piped());
+        let mut child = command.spawn().expect("it runs");
+        let mut line = String::new();
+        let stdout = child.stdout.take().expect("a pipe");
+        BufReader::new(stdout).read_line(&mut line).expect("it is open");
+        assert_eq!(line, "ready\n");
+        child
+    };
+    let folders = || {
+        let entries = fs::read_dir(temporary.path()).expect("a folder");
+        let mut names: Vec<_> = entries.map(|entry| entry.expect("it").file_name()).collect();
+        names.sort();
+        names
+    };
+    let mut killed = start();
+    let left = folders();
+    let mut running = start();
+    let both = folders();
+    assert_eq!((left.len(), both.len()), (1, 2));
+    killed.kill().expect("it runs");
+    killed.wait().expect("it was started");
+    assert_eq!(folders(), both);
+    fs::write(temporary.path().join("onramp-counts-of-others"), "").expect("room");
+    let mut command = exec(&[], &["true"]);
+    let output = command.env("TMPDIR", temporary.path()).output().expect("it runs");
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let mut rest = folders();
+    rest.retain(|name| name != "onramp-counts-of-others");
+    assert!(rest.len() == 1 && rest != left && both.contains(&rest[0]), "{rest:?} of {both:?}");
+    running.kill().expect("it runs");
+    running.wait().expect("it was started");
+}
+
+/// Of two commands, one within the other, only the inner one's qdisc is passed, which it says.
+#[test]
+fn a_command_within_another_says_so() {
+    if !has("python3") {
+        return;
+    }
+    let (socket, port) = receiver();
+    let script = "import socket, sys
+socket.socket(type=socket.SOCK_DGRAM).sendto(b'word', ('127.0.0.1', int(sys.argv[1])))";
+    let program = env!("CARGO_BIN_EXE_onramp");
+    let inner = [program, "exec", "--quiet", "--", "python3", "-c", script, &port];
+    let (document, output) = told(&["--qdisc", "netem loss 100%"], &inner);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert_eq!((received(&socket).len(), &document["datagrams"]), (1, &0.into()));
+    assert_eq!(stderr(&output).matches("--then").count(), 1, "{}", stderr(&output));
+    // What is left in an environment is no command.
+    let mut command = exec(&["--quiet"], &["true"]);
+    let output = command.env("ONRAMP_EXEC", "/no/such/folder").output().expect("it runs");
+    assert_eq!(stderr(&output), "");
 }
 
 /// A signal for the command is one for the program.
