@@ -188,6 +188,33 @@ fn programs_that_load_no_library_are_refused() {
     }
 }
 
+/// What the Go compiler makes: alone, without the names of its symbols, and linked with the C
+/// library, as programs are that use cgo.
+#[test]
+fn programs_of_the_go_compiler_are_refused() {
+    // No failure in CI: the compiler is too large to be installed for this test alone.
+    let tell = |why: &str| writeln!(std::io::stderr(), "SKIP: exec: {why}").expect("it is open");
+    let folder = tempfile::tempdir().expect("a folder");
+    let source = folder.path().join("main.go");
+    fs::write(&source, "package main\n\nfunc main() {}\n").expect("room");
+    for flags in ["", "-s -w", "-linkmode=external"] {
+        let program = folder.path().join("program");
+        let mut go = Command::new("go");
+        go.args(["build", "-ldflags", flags, "-o"]).args([&program, &source]);
+        // Compiled packages are kept for the next run of the test; nothing is downloaded.
+        go.env("GOCACHE", Path::new(env!("CARGO_TARGET_TMPDIR")).join("go"));
+        go.envs([("GOFLAGS", ""), ("GOPROXY", "off"), ("GOTOOLCHAIN", "local")]);
+        match go.current_dir(folder.path()).output() {
+            Ok(output) if output.status.success() => {
+                let program = program.to_str().expect("UTF-8");
+                assert_fails(&run(&[program]), 1, &[program, "programs in Go", "onramp wire"]);
+            }
+            Ok(output) => tell(&format!("go {flags}: {}", stderr(&output))),
+            Err(error) => return tell(&format!("no go: {error}")),
+        }
+    }
+}
+
 #[test]
 fn other_machines_and_rights_are_refused() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -216,33 +243,6 @@ fn other_machines_and_rights_are_refused() {
     for (mode, word) in [(0o4755, "setuid"), (0o2755, "setgid")] {
         fs::set_permissions(&owned, fs::Permissions::from_mode(mode)).expect("root may");
         assert_fails(&run(&[&owned]), 1, &[&owned, word, "onramp wire"]);
-    }
-}
-
-/// What the Go compiler makes: alone, without the names of its symbols, and linked with the C
-/// library, as programs are that use cgo.
-#[test]
-fn programs_of_the_go_compiler_are_refused() {
-    // No failure in CI: the compiler is too large to be installed for this test alone.
-    let tell = |why: &str| writeln!(std::io::stderr(), "SKIP: exec: {why}").expect("it is open");
-    let folder = tempfile::tempdir().expect("a folder");
-    let source = folder.path().join("main.go");
-    fs::write(&source, "package main\n\nfunc main() {}\n").expect("room");
-    for flags in ["", "-s -w", "-linkmode=external"] {
-        let program = folder.path().join("program");
-        let mut go = Command::new("go");
-        go.args(["build", "-ldflags", flags, "-o"]).args([&program, &source]);
-        // Compiled packages are kept for the next run of the test; nothing is downloaded.
-        go.env("GOCACHE", Path::new(env!("CARGO_TARGET_TMPDIR")).join("go"));
-        go.envs([("GOFLAGS", ""), ("GOPROXY", "off"), ("GOTOOLCHAIN", "local")]);
-        match go.current_dir(folder.path()).output() {
-            Ok(output) if output.status.success() => {
-                let program = program.to_str().expect("UTF-8");
-                assert_fails(&run(&[program]), 1, &[program, "programs in Go", "onramp wire"]);
-            }
-            Ok(output) => tell(&format!("go {flags}: {}", stderr(&output))),
-            Err(error) => return tell(&format!("no go: {error}")),
-        }
     }
 }
 
