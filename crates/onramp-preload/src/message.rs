@@ -1,6 +1,7 @@
 //! A message as a program gives it to the kernel, and its control messages.
 
 use libc::c_int;
+use onramp_core::frame;
 
 use crate::sys;
 
@@ -66,6 +67,12 @@ pub(crate) const ECN: u8 = 0b11;
 /// and the ECN code point. IPv4 and IPv6 have one each.
 const fn class_option(is_v6: bool) -> (c_int, c_int) {
     if is_v6 { (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) } else { (libc::IPPROTO_IP, libc::IP_TOS) }
+}
+
+/// Returns the priority that control messages give a datagram; `None` if it has that of its socket.
+/// As in Linux, the class of a message sets it in IPv4 only.
+pub(crate) fn priority(control: &[u8], is_v6: bool) -> Option<u32> {
+    if is_v6 { None } else { named_class(control, is_v6).map(frame::priority) }
 }
 
 /// Returns the traffic class of a datagram of the socket `fd` with these control messages.
@@ -169,6 +176,9 @@ mod tests {
             assert_eq!(named_class(&marked, is_v6), Some(255));
             assert_eq!(named_class(&marked, !is_v6), named_class(&all, !is_v6));
         }
+        let low_delay = control(libc::IPPROTO_IP, libc::IP_TOS, &[0x10]);
+        assert_eq!([false, true].map(|is_v6| priority(&low_delay, is_v6)), [Some(6), None]);
+        assert_eq!(priority(&six(0x10), true), None);
         // A program need not write the gap behind the last message.
         let short = &four(184)[..HEAD + 1];
         assert_eq!(named_class(&with_class(short, true, 3), false), Some(184));

@@ -48,6 +48,7 @@ impl Sending {
         let (remote, control) = (address(&name), wishes.kept);
         let is_v6 = remote.is_some_and(|remote| remote.is_ipv6());
         let class = message::class(fd, &control, is_v6);
+        let priority = message::priority(&control, is_v6);
         Some(Self {
             fd,
             flags,
@@ -61,7 +62,7 @@ impl Sending {
             },
             payload: message.payload(),
             segment: segment.max(1),
-            priority: option(libc::SO_PRIORITY),
+            priority: priority.unwrap_or_else(|| option(libc::SO_PRIORITY)),
             mark: option(libc::SO_MARK),
         })
     }

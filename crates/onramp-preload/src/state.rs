@@ -30,7 +30,8 @@ const ROUTES_MAX: usize = 65_536;
 /// The sockets of the process. Each has a number of the kernel (`SO_COOKIE`), which stays the same
 /// for all its descriptors and is never used again.
 pub(crate) trait Sockets {
-    /// Sends a datagram with this ECN code point at once. `EAGAIN` says that the socket has no room.
+    /// Sends a datagram with this ECN code point at once. `EAGAIN` says that the socket has no
+    /// room.
     fn send(&mut self, route: &Route, ecn: u8, payload: &[u8]) -> Result<(), Errno>;
 
     /// Keeps a descriptor of the socket, so that datagrams can leave from it after the program has
@@ -64,7 +65,7 @@ pub(crate) struct Datagram<'d> {
     /// The address of the socket; only asked for at the first datagram of a flow.
     pub(crate) local: Option<SocketAddr>,
     pub(crate) remote: Option<SocketAddr>,
-    /// `SO_PRIORITY` and `SO_MARK` of the socket.
+    /// The priority of the message or its socket, and `SO_MARK` of the socket.
     pub(crate) priority: u32,
     pub(crate) mark: u32,
 }

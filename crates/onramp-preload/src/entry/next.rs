@@ -40,7 +40,7 @@ impl Next {
     }
 
     /// Returns the address of the function; null if there is none. The first call looks it up: that
-    /// of `find_all`, or that of another library that sends when it is loaded.
+    /// of `find_all`, or of another library that sends while it is loaded.
     pub(super) fn find(&self) -> *mut c_void {
         // Relaxed: all threads find the same address, and the code at it was always there.
         let mut found = self.found.load(Relaxed);
@@ -53,8 +53,8 @@ impl Next {
     }
 }
 
-/// Calls a function of the next library with this type and these arguments. If there is none, returns -1
-/// and sets `errno` to `ENOSYS`.
+/// Calls a function of the next library with this type and these arguments. If there is none,
+/// returns -1 and sets `errno` to `ENOSYS`.
 macro_rules! call_next {
     ($next:ident, fn($($kind:ty),*) -> $result:ty, $($argument:expr),*) => {{
         let found = $crate::entry::next::$next.find();

@@ -1,11 +1,11 @@
 //! Trees in which each destination has a qdisc of its own.
 
-use super::{assert_conserved, has, told};
+use super::{assert_conserved, has, received, receiver, told};
 use crate::stderr;
 
-/// The tree of docs/exec.md, with this test's addresses: what goes to one network is lost, what goes
-/// to one port of another address is delayed, and the rest leaves at once, in IPv4 and IPv6 and from
-/// sockets for both.
+/// A tree such as that in docs/exec.md: what goes to one network is lost, what goes to one port of
+/// another address is delayed, and the rest leaves at once, in IPv4 and IPv6 and from sockets for
+/// both.
 #[test]
 fn each_destination_has_a_qdisc_of_its_own() {
     const TREE: &str = "\
@@ -57,4 +57,35 @@ both.sendto(b'lost', ('::1', port))
         };
         assert_eq!(sum, expected, "{flow}");
     }
+}
+
+/// By default, `prio` sends what has low delay (`IP_TOS` 0x10) through its first band, whether the
+/// socket or the message says so: as in Linux.
+#[test]
+fn the_type_of_service_sets_the_priority() {
+    const SCRIPT: &str = "
+import socket, sys
+to = ('127.0.0.1', int(sys.argv[1]))
+s = socket.socket(type=socket.SOCK_DGRAM)
+s.sendto(b'best effort', to)
+s.sendmsg([b'lost'], [(socket.IPPROTO_IP, socket.IP_TOS, bytes([0x10]))], 0, to)
+s.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, 0x10)
+s.sendto(b'lost', to)
+s.sendmsg([b'none'], [(socket.IPPROTO_IP, socket.IP_TOS, bytes(1))], 0, to)
+s.setsockopt(socket.SOL_SOCKET, socket.SO_PRIORITY, 0)
+s.sendto(b'by priority', to)
+";
+    if !has("python3") {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let tree = folder.path().join("tree.tc");
+    let lines = "qdisc add dev out root handle 1: prio\n\
+                 qdisc add dev out parent 1:1 netem loss 100%\n";
+    std::fs::write(&tree, lines).expect("room");
+    let (socket, port) = receiver();
+    let options = ["--setup", tree.to_str().expect("UTF-8")];
+    let (_, output) = told(&options, &["python3", "-c", SCRIPT, &port]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert_eq!(received(&socket), [&b"best effort"[..], b"none", b"by priority"]);
 }
