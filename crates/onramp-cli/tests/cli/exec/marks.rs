@@ -94,7 +94,7 @@ for i in range(20): print(four.recvmsg(2000, 100)[1][0][2][0])
     }
     let folder = tempfile::tempdir().expect("a folder");
     let tree = folder.path().join("tree.tc");
-    let lines = "qdisc add dev out root handle 1: tbf rate 1mbit burst 1100 limit 1000000\n\
+    let lines = "qdisc add dev out root handle 1: tbf rate 80kbit burst 1100 limit 1000000\n\
                  qdisc add dev out parent 1: codel target 1s interval 9s ce_threshold 1ms\n";
     std::fs::write(&tree, lines).expect("room");
     let script = format!("{BOTH}{SCRIPT}");
