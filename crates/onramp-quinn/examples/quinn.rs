@@ -1,14 +1,16 @@
 //! A server of QUIC sends to clients over loopback, once with quinn's own socket and once through
-//! the qdisc of a link. Prints the rate of all connections together, how equal their parts are, the
-//! round-trip time that quinn sees, and the packets that it believes lost.
+//! the qdisc of a link. Prints the rate of all connections together, the processor time of server
+//! and clients for a kilobyte of data, how equal the parts of the connections are, the round-trip
+//! time that quinn sees, and the packets that it believes lost. With several rounds, prints the
+//! ratios of the two sockets in the same round: the median, the least and the greatest.
 //!
 //! ```text
 //! cargo run --release -p onramp-quinn --example quinn -- \
-//!     [CONNECTIONS [SECONDS [QDISC [KIB [BATCH]]]]]
+//!     [CONNECTIONS [SECONDS [QDISC [KIB [BATCH [ROUNDS]]]]]]
 //! ```
 //!
-//! The defaults are 20 connections, 2 seconds, `fq maxrate 20mbit`, credits of 16 KiB, and batches
-//! of up to 10 datagrams.
+//! The defaults are 20 connections, 2 seconds, `fq maxrate 20mbit`, credits of 16 KiB, batches of
+//! up to 10 datagrams, and one round.
 
 use std::error::Error;
 use std::future::IntoFuture as _;
@@ -33,6 +35,7 @@ struct Wanted {
     time: Duration,
     qdisc: String,
     options: Options,
+    rounds: usize,
 }
 
 impl Wanted {
@@ -48,7 +51,8 @@ impl Wanted {
         if let Some(text) = args.next() {
             options.segments = text.parse()?;
         }
-        Ok(Self { connections, time: Duration::from_secs(seconds), qdisc, options })
+        let rounds = args.next().map_or(Ok(1), |text| text.parse())?;
+        Ok(Self { connections, time: Duration::from_secs(seconds), qdisc, options, rounds })
     }
 }
 
@@ -56,6 +60,8 @@ impl Wanted {
 struct Measured {
     /// Bits that each client received in a second.
     rates: Vec<f64>,
+    /// Processor time of this process, nanoseconds for each kilobyte of data.
+    cpu: f64,
     rtts: Vec<Duration>,
     sent: u64,
     lost: u64,
@@ -79,15 +85,31 @@ async fn main() -> Result<(), Failure> {
         wanted.options.credits.bytes / 1_024,
         wanted.options.segments
     );
-    println!("socket      Mbit/s  Jain's index  RTT, median  RTT, longest       lost");
+    println!("socket      Mbit/s  CPU ns/kB  Jain's index  RTT, median  RTT, longest       lost");
     let plain = Endpoint::server(server.clone(), LOOPBACK)?;
-    print("quinn's", &measure(&plain, &client, &wanted).await?);
-
     let link = Link::udp(LOOPBACK).ports(1).qdisc(&wanted.qdisc).build()?;
     let socket = OnrampSocket::with(link.clone(), Arc::new(TokioRuntime), wanted.options)?;
     let paced = socket.endpoint(EndpointConfig::default(), Some(server))?;
-    print("Onramp's", &measure(&paced, &client, &wanted).await?);
-    println!("\n{:?}", socket.stats());
+    let (mut faster, mut dearer) = (Vec::new(), Vec::new());
+    for round in 0..wanted.rounds {
+        // The two take turns in going first.
+        let (mut first, mut second) = (("quinn's", &plain), ("Onramp's", &paced));
+        if round % 2 == 1 {
+            (first, second) = (second, first);
+        }
+        let mut both = [("", 0.0, 0.0); 2];
+        for (at, (name, endpoint)) in [first, second].into_iter().enumerate() {
+            let run = measure(endpoint, &client, &wanted).await?;
+            print(name, &run);
+            both[at] = (name, run.rates.iter().sum(), run.cpu);
+        }
+        both.sort_unstable_by_key(|(name, ..)| *name == "quinn's");
+        let [(_, rate, cpu), (_, plain_rate, plain_cpu)] = both;
+        faster.push(rate / plain_rate);
+        dearer.push(cpu / plain_cpu);
+    }
+    println!("\nOnramp's to quinn's: rate {}, CPU {}", spread(faster), spread(dearer));
+    println!("{:?}", socket.stats());
 
     // The link sends what the qdisc still holds, and says whether it could.
     drop((paced, socket));
@@ -114,10 +136,12 @@ async fn measure(
     for side in sides.clone() {
         tokio::spawn(send(side));
     }
-    let mut rates = Vec::new();
+    let (mut rates, cpu) = (Vec::new(), cpu_seconds()?);
     for (_client, received) in &mut clients {
         rates.push(received.await??);
     }
+    let bytes = rates.iter().sum::<f64>() / 8.0 * wanted.time.as_secs_f64();
+    let cpu = (cpu_seconds()? - cpu) * 1e12 / bytes;
     let mut rtts: Vec<_> = sides.iter().map(Connection::rtt).collect();
     rtts.sort_unstable();
     let paths = sides.iter().map(|side| side.stats().path);
@@ -125,7 +149,7 @@ async fn measure(
         .fold((0, 0), |(sent, lost), path| (sent + path.sent_packets, lost + path.lost_packets));
     sides.iter().for_each(|side| side.close(0_u32.into(), b""));
     server.wait_idle().await;
-    Ok(Measured { rates, rtts, sent, lost })
+    Ok(Measured { rates, cpu, rtts, sent, lost })
 }
 
 /// Sends until the connection closes.
@@ -161,7 +185,28 @@ fn print(name: &str, run: &Measured) {
     let (median, longest) = (ms(run.rtts.len() / 2), ms(run.rtts.len().saturating_sub(1)));
     let lost = run.lost as f64 / run.sent.max(1) as f64 * 100.0;
     println!(
-        "{name:<10} {:>7.1} {jain:>13.3} {median:>9.2} ms {longest:>10.2} ms {lost:>8.3} %",
-        sum / 1e6
+        "{name:<10} {:>7.1} {:>10.0}
+{jain:>13.3} {median:>9.2} ms {longest:>10.2} ms {lost:>8.3} %",
+        sum / 1e6,
+        run.cpu
     );
+}
+
+/// Returns the processor time that all threads of this process have used, in seconds.
+fn cpu_seconds() -> Result<f64, Failure> {
+    let stat = std::fs::read_to_string("/proc/self/stat")?;
+    // The name of the program stands in brackets, and may contain anything. Behind it, the 12th and
+    // the 13th field are the time in user and kernel mode, in hundredths of a second (proc(5)).
+    let (_, fields) = stat.rsplit_once(')').ok_or("/proc/self/stat has another form")?;
+    let ticks = fields.split_whitespace().skip(11).take(2).map(str::parse::<f64>);
+    Ok(ticks.sum::<Result<f64, _>>()? / 100.0)
+}
+
+/// Returns the median of `ratios`, with the least and the greatest.
+fn spread(mut ratios: Vec<f64>) -> String {
+    ratios.sort_unstable_by(f64::total_cmp);
+    match (ratios.first(), ratios.get(ratios.len() / 2), ratios.last()) {
+        (Some(least), Some(median), Some(most)) => format!("{median:.2} ({least:.2}-{most:.2})"),
+        _ => "unknown".to_owned(),
+    }
 }
