@@ -317,15 +317,10 @@ impl Socket {
     }
 
     /// Closes the link: refuses new datagrams, waits until all have left or `timeout` has passed,
-    /// and says what was lost. Clones of the link, if there are any, are closed as well.
-    ///
-    /// # Panics
-    ///
-    /// Panics if the runtime ends meanwhile.
+    /// and says what was lost. Clones of the link, if there are any, are closed as well. Other
+    /// tasks go on meanwhile: see [`Link::closing`].
     pub async fn close(self, timeout: Duration) -> CloseReport {
-        let link = self.link.clone();
-        let close = tokio::task::spawn_blocking(move || link.close(timeout));
-        close.await.expect("the runtime goes on")
+        self.link.closing(timeout).await
     }
 
     fn peer(

@@ -6,11 +6,15 @@ use std::io;
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use onramp::dev::Null;
-use onramp::{Credits, Link, LinkStats, Message};
+use onramp::{
+    CloseReport, Credits, Device, DeviceInfo, Instant, Link, LinkStats, Message, PacketList,
+    Transmitted,
+};
 use onramp_tokio::{Driver, Options, Socket};
 
 const LONG: Duration = Duration::from_secs(120);
@@ -19,6 +23,13 @@ const LONG: Duration = Duration::from_secs(120);
 fn run(body: impl Future<Output = ()>) {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    let guarded = async { tokio::time::timeout(LONG, body).await };
+    runtime.expect("a runtime").block_on(guarded).expect("no hang");
+}
+
+/// Runs the body of a test in a runtime with one thread, as `run` does.
+fn run_in_one_thread(body: impl Future<Output = ()>) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let guarded = async { tokio::time::timeout(LONG, body).await };
     runtime.expect("a runtime").block_on(guarded).expect("no hang");
 }
@@ -276,18 +287,100 @@ fn a_future_by_hand_receives() {
 
 #[test]
 fn a_closed_socket_has_sent_all() {
-    run(async {
-        let from = bind("127.0.0.1:0", "tbf rate 8mbit burst 2kb limit 100kb");
-        let to = bind("127.0.0.1:0", "fq");
-        for _ in 0..20 {
-            from.send_to(&[1; 1_000], to.local_addr()).await.expect("room");
+    run(closed_socket());
+    run_in_one_thread(closed_socket());
+}
+
+async fn closed_socket() {
+    let from = bind("127.0.0.1:0", "tbf rate 8mbit burst 2kb limit 100kb");
+    let to = bind("127.0.0.1:0", "fq");
+    for _ in 0..20 {
+        from.send_to(&[1; 1_000], to.local_addr()).await.expect("room");
+    }
+    let link = from.link().clone();
+    assert!(from.close(LONG).await.flushed);
+    assert_eq!(link.stats().sent, 20);
+    for _ in 0..20 {
+        to.recv_from(&mut [0; 1_000]).await.expect("a datagram");
+    }
+}
+
+/// A device that takes no packets before it is opened.
+struct Door {
+    info: DeviceInfo,
+    open: Arc<AtomicBool>,
+}
+
+impl Device for Door {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn transmit(
+        &mut self,
+        burst: &mut PacketList,
+        done: &mut PacketList,
+        now: Instant,
+    ) -> Transmitted {
+        if !self.open.load(Ordering::SeqCst) {
+            let retry_at = Some(now + Duration::from_micros(50));
+            return Transmitted { calls: 1, messages: 0, retry_at };
         }
-        let link = from.link().clone();
-        assert!(from.close(LONG).await.flushed);
-        assert_eq!(link.stats().sent, 20);
-        for _ in 0..20 {
-            to.recv_from(&mut [0; 1_000]).await.expect("a datagram");
+        done.append(burst);
+        Transmitted { calls: 1, messages: 1, retry_at: None }
+    }
+}
+
+/// While a link closes, the only thread of the runtime runs another task, without which the close
+/// would not end in time.
+#[test]
+fn a_close_blocks_no_thread() {
+    run_in_one_thread(async {
+        for manual in [false, true] {
+            let open = Arc::new(AtomicBool::new(false));
+            let door = Door { info: DeviceInfo::new("door".into(), 1_514), open: open.clone() };
+            let builder = Link::devices([Box::new(door) as Box<dyn Device>]);
+            let link = if manual { builder.manual() } else { builder }.build().expect("a link");
+            let _driver = link.descriptor().map(|_| Driver::spawn(&link).expect("no threads"));
+            let mut sender = link.sender();
+            let flow = sender.flow(None);
+            for _ in 0..10 {
+                sender.try_send(&flow, b"x").expect("room");
+            }
+            let opens = async {
+                while sender.packet(&flow, b"x").is_ok() {
+                    tokio::task::yield_now().await;
+                }
+                open.store(true, Ordering::SeqCst);
+                assert!(sender.flushed().await);
+            };
+            let (report, ()) = tokio::join!(link.closing(LONG), opens);
+            assert_eq!(report, CloseReport { flushed: true, purged: 0, blocked: 0 });
+            assert_eq!(link.stats().sent, 10);
         }
+    });
+}
+
+/// A task waits until its packets have left, while another task of the same thread runs the link.
+#[test]
+fn a_sender_is_flushed_in_one_thread() {
+    run_in_one_thread(async {
+        let builder = Link::devices([Box::new(Null::default()) as _]).manual();
+        let link = builder.qdisc("netem delay 2ms").build().expect("a link");
+        let driver = Driver::spawn(&link).expect("the link has no threads");
+        let mut sender = link.sender();
+        let flow = sender.flow(None);
+        for round in 1..=10 {
+            for _ in 0..10 {
+                sender.try_send(&flow, b"x").expect("room");
+            }
+            assert!(sender.flushed().await);
+            assert_eq!((link.stats().sent, sender.in_flight()), (round * 10, 0));
+        }
+        sender.try_send(&flow, b"x").expect("room");
+        let report = link.closing(LONG).await;
+        assert!(report.flushed, "{report:?}");
+        drop(driver);
     });
 }
 

@@ -32,6 +32,8 @@
 #[cfg(feature = "link")]
 mod builder;
 #[cfg(feature = "link")]
+mod closing;
+#[cfg(feature = "link")]
 mod error;
 #[cfg(feature = "link")]
 mod flow;
@@ -63,12 +65,13 @@ pub use self::peers::{Peer, Peers};
 #[cfg(feature = "link")]
 pub use self::{
     builder::{BuildError, LinkBuilder},
+    closing::Closing,
     error::{PortError, Rejected, SendError, TrySendError},
     flow::{Flow, Mapping},
     ingress::{HeldIngress, LinkIngress},
     line::Line,
     link::Link,
-    sender::{FlowStats, Message, Ready, Sender},
+    sender::{FlowStats, Flushed, Message, Ready, Sender},
     shared::CloseReport,
     stats::{LinkStats, PortSnapshot},
 };

@@ -19,6 +19,7 @@ use onramp_dev::{UdpReceiver, UdpReceiverOptions, UdpStats};
 use onramp_queue::Credits;
 
 use crate::Sender;
+use crate::closing::Closing;
 use crate::runner::{StartError, ThreadGroup};
 use crate::shared::{BoxDevice, CloseReport, Described, Handle, Setup, Shared};
 use crate::stats::LinkStats;
@@ -264,6 +265,59 @@ impl Link {
     /// nothing.
     pub fn close(&self, timeout: Duration) -> CloseReport {
         self.shared().close(timeout)
+    }
+
+    /// Returns a future that closes the link as [`close`](Self::close) does, and blocks no thread.
+    /// The close begins when the future is first polled. Use it in an asynchronous program; it
+    /// works with any executor.
+    ///
+    /// The link's threads have been told to end when the future is ready, and may run for a moment
+    /// more. If a device blocks, the future is ready at most a second after `timeout`, as a call of
+    /// `close` returns. In a link [without threads](crate::LinkBuilder::manual), the program goes
+    /// on [running](Self::run) the link until the future is ready.
+    ///
+    /// The future is a handle of the link. If it is dropped before it is ready, the link refuses
+    /// new packets from then on, but goes on sending those that it holds, until another close ends
+    /// or the last handle is dropped.
+    ///
+    /// ```
+    /// # use std::task::{Context, Poll, Wake, Waker};
+    /// # struct Unpark(std::thread::Thread);
+    /// # impl Wake for Unpark {
+    /// #     fn wake(self: std::sync::Arc<Self>) {
+    /// #         self.0.unpark();
+    /// #     }
+    /// # }
+    /// # fn block_on<F: Future>(future: F) -> F::Output {
+    /// #     let mut future = std::pin::pin!(future);
+    /// #     let waker = Waker::from(std::sync::Arc::new(Unpark(std::thread::current())));
+    /// #     loop {
+    /// #         match future.as_mut().poll(&mut Context::from_waker(&waker)) {
+    /// #             Poll::Ready(output) => return output,
+    /// #             Poll::Pending => std::thread::park(),
+    /// #         }
+    /// #     }
+    /// # }
+    /// use std::time::Duration;
+    ///
+    /// use onramp::Link;
+    ///
+    /// let link = Link::devices([Box::new(onramp::dev::Null::default()) as Box<_>])
+    ///     .qdisc("netem delay 10ms")
+    ///     .build()?;
+    /// let mut sender = link.sender();
+    /// let flow = sender.flow(None);
+    /// # block_on(async {
+    /// sender.try_send(&flow, b"hello")?;
+    /// assert!(sender.flushed().await);
+    /// let report = link.closing(Duration::from_secs(5)).await;
+    /// assert!(report.flushed);
+    /// # Ok::<(), onramp::TrySendError>(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn closing(&self, timeout: Duration) -> Closing {
+        Closing::new(self.handle.clone(), timeout)
     }
 
     fn shared(&self) -> &Shared {

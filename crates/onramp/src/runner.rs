@@ -27,7 +27,7 @@ use std::time::Duration;
 
 use onramp_core::{Clock, Device, Instant, PortWaker, Ran, TICK_NS};
 use onramp_dev::{Priority, Timer};
-use onramp_queue::{Alarm, Counter, Gate, NEVER, Post};
+use onramp_queue::{Alarm, Counter, Due, Gate, NEVER, Post};
 
 use crate::slots::{Slot, Slots, Visits};
 
@@ -127,6 +127,9 @@ pub(crate) struct Rig {
     /// How much earlier than the instant for which it waits a runner ends its sleep, to spin for
     /// the rest, nanoseconds.
     pub(crate) spin_ns: u64,
+    /// When the first runner wakes the tasks that have asked for a recall (a wake-up at a certain
+    /// time).
+    recalls: Due,
 }
 
 impl Rig {
@@ -134,20 +137,29 @@ impl Rig {
     pub(crate) fn new(runners: usize, priority: Option<Priority>) -> Self {
         let (gate, threads) = (Gate::default(), ThreadGroup::new(runners, priority));
         let runners = (0..).map(Runner::new).take(runners).collect();
-        Self { gate, runners, threads: Arc::new(threads), spin_ns: 0 }
+        let recalls = Due::default();
+        Self { gate, runners, threads: Arc::new(threads), spin_ns: 0, recalls }
     }
 
     /// Makes the rig of a link without threads, whose program makes the runner's rounds and waits
     /// for `timer`.
     pub(crate) fn by_hand(timer: Timer) -> Self {
         let (gate, threads) = (Gate::default(), ThreadGroup::by_hand(timer));
-        let runners = [Runner::new(0)].into();
-        Self { gate, runners, threads: Arc::new(threads), spin_ns: 0 }
+        let (runners, recalls) = ([Runner::new(0)].into(), Due::default());
+        Self { gate, runners, threads: Arc::new(threads), spin_ns: 0, recalls }
     }
 
     /// Returns the rig with runners that spin for `spin_ns` nanoseconds before each instant.
     pub(crate) fn spinning(self, spin_ns: u64) -> Self {
         Self { spin_ns, ..self }
+    }
+
+    /// Makes the first runner wake the tasks that have asked for a recall, at `at` or before.
+    pub(crate) fn recall_by(&self, at: Instant) {
+        self.recalls.note(at.0);
+        if self.runners[0].alarm.set(at.0) {
+            self.threads.wake(self.runners[0].post.holder());
+        }
     }
 }
 
@@ -159,6 +171,8 @@ pub(crate) trait Serves<D> {
     fn has_room(&self, slot: &Slot<D>) -> bool;
     /// Wakes all waiting senders, so that they check their condition again.
     fn ring(&self);
+    /// Wakes the tasks that have asked for a recall.
+    fn recall(&self);
 }
 
 impl<D: Device, S: Serves<D>> Serves<D> for Arc<S> {
@@ -173,6 +187,9 @@ impl<D: Device, S: Serves<D>> Serves<D> for Arc<S> {
     }
     fn ring(&self) {
         (**self).ring();
+    }
+    fn recall(&self) {
+        (**self).recall();
     }
 }
 
@@ -310,6 +327,10 @@ fn round<S: Serves<D>, D: Device>(
     clock: &impl Clock,
 ) -> Option<(u32, u64)> {
     let (mut visits, mut next) = (0, NEVER);
+    let recalls = (seat.me == 0).then_some(&shared.rig().recalls);
+    if recalls.is_some_and(|recalls| recalls.take(clock.now().0)) {
+        shared.recall();
+    }
     for slot in shared.slots().marked() {
         let (now, due) = (clock.now(), &slot.visits().due);
         let is_home = slot.known.home == seat.me;
@@ -330,7 +351,7 @@ fn round<S: Serves<D>, D: Device>(
             }
         }
     }
-    Some((visits, next))
+    Some((visits, recalls.map_or(next, |recalls| next.min(recalls.at()))))
 }
 
 /// Visits one port. Returns `None` if the visit took so long that another thread has taken the role

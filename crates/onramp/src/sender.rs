@@ -1,6 +1,7 @@
 //! Senders: the part of a link that one thread owns and sends with.
 
 mod cancel;
+mod flush;
 mod message;
 mod push;
 mod room;
@@ -22,6 +23,7 @@ use crate::shared::{Handle, Shared};
 use crate::stats::{SenderCounters, SenderEnd};
 use crate::{Flow, Mapping, Rejected, SendError, TrySendError};
 
+pub use flush::Flushed;
 pub use message::Message;
 pub use room::Ready;
 pub use watch::FlowStats;
@@ -66,7 +68,7 @@ impl Sender {
     pub(crate) fn new(handle: Arc<Handle>, credits: Credits) -> Self {
         let mut pool = Pool::new(credits);
         let bell = pool.bell().unwrap_or_else(|| unreachable!("nobody else has the pool"));
-        let end = Arc::new(SenderEnd { counters: SenderCounters::default(), bell });
+        let end = Arc::new(SenderEnd { counters: SenderCounters::default(), bell: Arc::new(bell) });
         handle.shared.add_sender(end.clone());
         let (waker, corked) = (ThreadWaker::default(), Vec::new());
         let slice_start = Instant(0);

@@ -1,6 +1,7 @@
 //! The state of a link that its senders, handles and runners share.
 
 mod close;
+mod recall;
 
 use std::collections::VecDeque;
 use std::mem::offset_of;
@@ -19,7 +20,8 @@ use onramp_dev::MonotonicClock;
 use onramp_queue::{Cancels, Credits, HeldWakes, hold_wakes, is_in_waker};
 
 pub use self::close::CloseReport;
-use self::close::Lost;
+pub(crate) use self::close::{Lost, PATIENCE};
+use self::recall::Recalls;
 use crate::ingress::LinkIngress;
 use crate::runner::{Rig, RoomCall, Serves, SlotWaker};
 use crate::slots::{Slot, Slots};
@@ -251,6 +253,7 @@ struct Senders {
     /// waiting senders were last woken because the share had grown. If the share has fallen since
     /// then: the lowest share since then.
     told_share: u32,
+    recalls: Recalls,
 }
 
 #[derive(Debug)]
@@ -292,6 +295,9 @@ impl Serves<BoxDevice> for Shared {
     }
     fn ring(&self) {
         self.ring_all();
+    }
+    fn recall(&self) {
+        self.recall_all();
     }
 }
 

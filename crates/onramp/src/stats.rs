@@ -1,6 +1,7 @@
 //! The counters of a link as one plain value.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use onramp_core::stats::PortSnapshot as Port;
 use onramp_queue::{Bell, Counter, DropReason};
@@ -30,7 +31,7 @@ pub(crate) struct SenderEnd {
     pub(crate) counters: SenderCounters,
     /// The bell of the sender (a flag and a waker), by which other threads wake the sender even if
     /// no packet of it is in the link.
-    pub(crate) bell: Bell,
+    pub(crate) bell: Arc<Bell>,
 }
 
 /// Sums of the counters of several senders.

@@ -18,6 +18,7 @@ struct Ports {
     rig: Rig,
     slots: Slots<Null>,
     sent: Vec<Arc<NullStats>>,
+    recalls: Counter,
 }
 
 impl Serves<Null> for Arc<Ports> {
@@ -31,6 +32,9 @@ impl Serves<Null> for Arc<Ports> {
         true
     }
     fn ring(&self) {}
+    fn recall(&self) {
+        self.recalls.add(1);
+    }
 }
 
 const NOW: Instant = Instant(1_000_000_000);
@@ -51,7 +55,8 @@ impl Ports {
             let port = Port::new(spec.build(1_514), null, 10_000);
             assert!(slots.add(Slot::new(port, 1_514, false, i % runners)) == Some(i));
         }
-        Arc::new(Self { rig: Rig::new(runners, None), slots, sent })
+        let (rig, recalls) = (Rig::new(runners, None), Counter::default());
+        Arc::new(Self { rig, slots, sent, recalls })
     }
 
     /// Makes a link with one port, whose runner spins for `spin_ns` nanoseconds.
@@ -128,6 +133,24 @@ fn the_earliest_port_decides_when_the_runner_wakes() {
     assert_eq!(ports.sent(), [1, 0, 0]);
     assert_eq!(next(&ports, &NOW.after(900)), u64::MAX);
     assert_eq!(ports.sent(), [1, 1, 1]);
+}
+
+/// Tasks ask for a recall. The first runner wakes them at the earliest of the times, once, and no
+/// other runner does.
+#[test]
+fn the_first_runner_recalls() {
+    let ports = Ports::with_runners(2, &["pfifo"; 2]);
+    assert_eq!(next(&ports, &NOW), u64::MAX, "nobody asked");
+    ports.rig.recall_by(NOW.after(900));
+    ports.rig.recall_by(NOW.after(500));
+    ports.rig.recall_by(NOW.after(700));
+    assert_eq!(ports.wake_at(), NOW.after(500).0);
+    assert_eq!(next(&ports, &NOW.after(499)), NOW.after(500).0);
+    assert_eq!(rounds(&ports, 1, &NOW.after(900)), (0, u64::MAX));
+    assert_eq!(ports.recalls.get(), 0, "it is too early for the one, and not for the other");
+    assert_eq!(next(&ports, &NOW.after(500)), u64::MAX);
+    assert_eq!(next(&ports, &NOW.after(900)), u64::MAX);
+    assert_eq!(ports.recalls.get(), 1);
 }
 
 #[test]

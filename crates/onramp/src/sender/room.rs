@@ -1,4 +1,4 @@
-//! How a sender waits: for credits, for its packets to come home, and for room in an intake.
+//! How a sender waits for credits and for room in an intake.
 //!
 //! While a port has packets that no other thread is sending, a waiting sender sends them.
 //! Otherwise, it sleeps, and its pool wakes it when half of the packets that it has in flight have
@@ -16,7 +16,6 @@ use onramp_queue::Armed;
 
 use super::{Sender, is_over};
 use crate::Flow;
-use crate::nap::Nap;
 use crate::runner::WISH_NS;
 use crate::shared::{BoxDevice, Shared};
 use crate::slots::Slot;
@@ -24,10 +23,8 @@ use crate::slots::Slot;
 /// Longest sleep of a sender that cannot ask its pool for a wake-up yet, because another thread is
 /// just taking the sender's previous waker out of the pool.
 const BUSY_NAP: Duration = Duration::from_micros(50);
-/// How long a flush waits for packets to come home after the link has been closed for good.
-const CLOSED_PATIENCE: Duration = Duration::from_secs(1);
 /// Most ports, besides its own, at which a waiting sender looks for packets to send in one attempt.
-const HELPED_WAITING: usize = 4;
+pub(super) const HELPED_WAITING: usize = 4;
 /// Most ports, besides its own, at which a sender looks for packets to send if it calls a sending
 /// method again after `Full`, without having waited.
 pub(super) const HELPED_AGAIN: usize = 1;
@@ -114,51 +111,6 @@ impl Sender {
         }
     }
 
-    /// Blocks until every packet that this sender submitted was sent or dropped, but at most for
-    /// `timeout`. This includes packets that other senders made, if this sender submitted them.
-    /// Returns true if no packet is left.
-    ///
-    /// A packet that a device handed to a receiver counts until the receiver drops it, even if
-    /// another sender submits it once more. After a close of the link has ended, the call waits for
-    /// one more second at most: a packet that has not come home by then is held by a device or a
-    /// receiver.
-    pub fn flush(&mut self, timeout: Duration) -> bool {
-        let mut deadline = self.shared().clock.now() + timeout;
-        if !self.uncork_by(deadline) {
-            return false;
-        }
-        let mut nap = Nap::default();
-        loop {
-            self.reclaim();
-            let below = self.pool.below();
-            if below == 0 && !self.pool.has_guests() {
-                return true;
-            }
-            let now = self.shared().clock.now();
-            let is_copy = self.shared().is_copy();
-            if is_copy || self.shared().rig.gate.is_shut() {
-                let patience = if is_copy { Duration::ZERO } else { CLOSED_PATIENCE };
-                deadline = deadline.min(now + patience);
-            }
-            let in_time = if below > 0 {
-                self.wait_returned(0, below, deadline)
-            } else {
-                // Packets that other senders made do not come home to this sender, so no thread
-                // wakes this sender for them. It has to check again and again.
-                let left = deadline.since(now);
-                if !self.help(0, HELPED_WAITING) {
-                    self.shared().turn();
-                    thread::park_timeout(nap.next(left));
-                }
-                left > 0
-            };
-            if !in_time {
-                self.reclaim();
-                return self.pool.below() == 0 && !self.pool.has_guests();
-            }
-        }
-    }
-
     fn wait(&mut self, flow: &Flow, payload: usize, deadline: Instant) -> bool {
         self.told_full = false;
         self.end.counters.waits.add(1);
@@ -210,16 +162,21 @@ impl Sender {
     /// Returns the port that accepts no packet at present, and so keeps this sender from submitting
     /// packets of `flow` or packets that a cork held back. `None`: no port does.
     fn stuck_at(&mut self, flow: &Flow) -> Option<usize> {
-        if self.uncork().is_err() {
-            return Some(self.first_corked());
-        }
-        let port = self.served_by(flow);
-        self.shared().is_full(port).then_some(port)
+        self.corked_at().or_else(|| {
+            let port = self.served_by(flow);
+            self.shared().is_full(port).then_some(port)
+        })
+    }
+
+    /// Submits the packets that a cork held back. If some do not fit, returns the port that keeps
+    /// the first of them from leaving.
+    pub(super) fn corked_at(&mut self) -> Option<usize> {
+        self.uncork().is_err().then(|| self.first_corked())
     }
 
     /// Asks a runner to wake this sender (to ring its bell) as soon as the port accepts packets
     /// again.
-    fn wish_for_room(&self, port: usize) {
+    pub(super) fn wish_for_room(&self, port: usize) {
         let shared = self.shared();
         let slot = shared.slot(port);
         if !slot.known.succession.is_leaving() {
@@ -310,7 +267,7 @@ impl Sender {
         false
     }
 
-    fn work_at(&self, port: usize) -> bool {
+    pub(super) fn work_at(&self, port: usize) -> bool {
         work(self.shared(), self.shared().slot(port))
     }
 

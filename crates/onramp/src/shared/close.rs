@@ -12,11 +12,17 @@ use crate::runner::turn;
 use crate::slots::Slot;
 
 /// How long a close waits for threads that own ports to leave them. Together with twice
-/// [`END_PATIENCE`], this makes one second.
+/// [`END_PATIENCE`], this makes [`PATIENCE`].
 const OWNER_PATIENCE: Duration = Duration::from_millis(800);
 /// Shortest time limit of each of the last two waits of a close: until the link's threads have
 /// ended, and until owners have left their ports.
 const END_PATIENCE: Duration = Duration::from_millis(100);
+/// How long a close waits in all, after its time limit, for threads that own ports to leave them.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(1);
+const _: () = assert!(
+    OWNER_PATIENCE.as_millis() + 2 * END_PATIENCE.as_millis() == PATIENCE.as_millis(),
+    "a close waits as long by either way"
+);
 
 /// What became of a link that [`Link::close`](crate::Link::close) has closed, or of a port that
 /// [`Link::remove_port`](crate::Link::remove_port) has removed.
@@ -46,6 +52,11 @@ pub(crate) struct Lost {
     dead: u64,
 }
 
+impl CloseReport {
+    /// What a close reports in a child of `fork`, where it does nothing.
+    pub(crate) const OF_COPY: Self = Self { flushed: false, purged: 0, blocked: 0 };
+}
+
 impl Lost {
     /// Returns the report of a close. `self` is what has been lost now, `before` what had been lost
     /// before the close; `flushed` says whether the ports became empty in time, and `blocked` how
@@ -71,18 +82,11 @@ impl Shared {
     /// Closes the link. See [`Link::close`](crate::Link::close).
     pub(crate) fn close(&self, timeout: Duration) -> CloseReport {
         if self.is_copy() {
-            return CloseReport { flushed: false, purged: 0, blocked: 0 };
+            return CloseReport::OF_COPY;
         }
-        // If several threads close the link, all of them compare with the same earlier value, so
-        // each reports what the closes lost together.
-        let before = *self.written.before_close.get_or_init(|| self.lost());
-        // From here on, new packets are refused. Packets that other threads are just pushing, and
-        // ports that they are just adding, are handled below.
-        self.rig.gate.close();
-        self.ring_all();
+        let before = self.begin_close();
         let flushed = self.flush(timeout, |_| true);
-        self.rig.runners.iter().for_each(|runner| runner.stop(&self.rig.threads));
-        self.rig.threads.stop();
+        self.stop_threads();
         let deadline = self.owners_deadline();
         self.close_ports(self.slots.iter(), deadline);
         self.rig.threads.join(&self.clock, deadline.max(self.clock.now() + END_PATIENCE));
@@ -95,11 +99,36 @@ impl Shared {
         let deadline = deadline.max(self.clock.now() + END_PATIENCE);
         let blocked = self.close_ports(self.slots.iter(), deadline);
         self.ring_all();
+        self.end_recalls(blocked);
         self.lost().since(before, flushed, blocked)
     }
 
+    /// Begins a close: refuses new packets from here on, and wakes all waiting senders. Returns how
+    /// many packets had been lost before the first close began. Packets that other threads are just
+    /// pushing, and ports that they are just adding, are left to the rest of the close.
+    pub(crate) fn begin_close(&self) -> Lost {
+        // If several threads close the link, all of them compare with the same earlier value, so
+        // each reports what the closes lost together.
+        let before = *self.written.before_close.get_or_init(|| self.lost());
+        self.rig.gate.close();
+        self.ring_all();
+        before
+    }
+
+    /// Makes the link's threads end, without waiting for them.
+    pub(crate) fn stop_threads(&self) {
+        self.rig.runners.iter().for_each(|runner| runner.stop(&self.rig.threads));
+        self.rig.threads.stop();
+    }
+
+    /// Of a link that is shut: closes all ports for good, and purges the packets that they hold.
+    /// Returns the number of ports that could not be closed, because other threads own them.
+    pub(crate) fn sweep_all(&self) -> usize {
+        self.slots.iter().filter(|slot| !self.sweep(slot)).count()
+    }
+
     /// Returns how many packets all ports have purged, and dropped because they died.
-    fn lost(&self) -> Lost {
+    pub(crate) fn lost(&self) -> Lost {
         self.slots.iter().map(Slot::lost).fold(Lost::default(), |sum, lost| Lost {
             purged: sum.purged + lost.purged,
             dead: sum.dead + lost.dead,
@@ -221,10 +250,16 @@ impl Shared {
         taken
     }
 
+    /// Returns false if another thread owns the port.
     #[cold]
-    fn sweep(&self, slot: &Slot<BoxDevice>) {
+    fn sweep(&self, slot: &Slot<BoxDevice>) -> bool {
         // Each round purges all packets that are in the port. More can come only from threads that
         // were already pushing when the link was shut.
-        while slot.port.close(self.clock.now(), &self.waker(slot)).is_some_and(|ran| ran.again) {}
+        loop {
+            let closed = slot.port.close(self.clock.now(), &self.waker(slot));
+            if closed.is_none_or(|ran| !ran.again) {
+                return closed.is_some();
+            }
+        }
     }
 }

@@ -4,8 +4,10 @@
 
 use std::ffi::CStr;
 use std::fs;
+use std::future::Future;
 use std::net::UdpSocket;
-use std::task::{Context, Waker};
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::Duration;
 
@@ -49,7 +51,7 @@ fn corks(World { sender, flow, .. }: &mut World) -> bool {
     refused && whole.is_err_and(|rejected| rejected.why == CLOSED) && batch == Err(CLOSED)
 }
 
-const STEPS: [Step; 24] = [
+const STEPS: [Step; 26] = [
     (c"try_send", |w| w.sender.try_send(&w.flow, b"child") == Err(CLOSED)),
     (c"send", |w| w.sender.send(&w.flow, b"child").is_err()),
     (c"send_batch", |w| w.sender.send_batch(&w.flow, &[b"child"; 9]).is_err()),
@@ -68,6 +70,10 @@ const STEPS: [Step; 24] = [
         w.sender.poll_ready(&mut cx, &w.flow, 1).is_ready()
     }),
     (c"flush", |w| w.sender.flush(LONG) == (w.sender.in_flight() == 0)),
+    (c"flushed", |w| {
+        let polled = w.sender.poll_flush(&mut Context::from_waker(Waker::noop()));
+        polled == Poll::Ready(w.sender.in_flight() == 0)
+    }),
     (c"flush link", |w| !w.link.flush(LONG)),
     (c"stats", |w| w.link.stats().ports.len() == w.link.ports()),
     (c"views", |w| w.link.views(0).is_err() && w.link.all_views().is_empty()),
@@ -89,6 +95,11 @@ const STEPS: [Step; 24] = [
     (c"clone", |w| {
         drop(w.link.clone());
         true
+    }),
+    (c"closing", |w| {
+        let mut cx = Context::from_waker(Waker::noop());
+        let report = CloseReport { flushed: false, purged: 0, blocked: 0 };
+        pin!(w.link.closing(LONG)).poll(&mut cx) == Poll::Ready(report)
     }),
     (c"close", |w| w.link.close(LONG) == CloseReport { flushed: false, purged: 0, blocked: 0 }),
     (c"close again", |w| !w.link.close(Duration::ZERO).flushed),
