@@ -85,6 +85,9 @@ pub struct Completion {
     pub drop_reason: Option<DropReason>,
     /// Length of the packet on the wire, in bytes.
     pub len: u32,
+    /// Number of payload bytes by which the packet used up the credits of its pool
+    /// ([`Credits::bytes`]).
+    pub payload: u32,
     /// Time at which the packet was pushed, in nanoseconds on the link's clock. `netem` with a
     /// child qdisc moves this time to the instant at which it passed the packet to the child.
     pub pushed_ns: u64,
@@ -96,12 +99,12 @@ pub struct Completion {
 }
 
 impl Completion {
-    fn new(meta: &Meta) -> Self {
+    fn new(meta: &Meta, payload: u32) -> Self {
         let Meta { flow, cookie, drop_reason, len, enqueued_ns: pushed_ns, txtime_ns, .. } = *meta;
         // The owner may have read the clock before another thread pushed the packet.
         let left_ns = txtime_ns.max(pushed_ns);
         let left_ns = (drop_reason != Some(DropReason::PortDead)).then_some(left_ns);
-        Self { flow, cookie, drop_reason, len, pushed_ns, left_ns }
+        Self { flow, cookie, drop_reason, len, payload, pushed_ns, left_ns }
     }
 }
 
@@ -140,6 +143,8 @@ pub struct Pool {
     credits: Credits,
     /// Maximum number of packets that may be out at present; see [`Pool::allow`].
     allowed: u32,
+    /// Maximum number of payload bytes that may be out at present; see [`Pool::allow_bytes`].
+    allowed_bytes: u32,
     /// Number of nodes that are out: neither in `free` nor found at home when the pool last looked
     /// there.
     out: u32,
@@ -181,12 +186,13 @@ impl Pool {
         let home = Box::new(Home::new(None));
         let free = [ptr::null_mut(); CLASSES.len()];
         let home = NonNull::from(Box::leak(home));
-        let allowed = credits.packets;
+        let (allowed, allowed_bytes) = (credits.packets, credits.bytes);
         Self {
             home,
             free,
             credits,
             allowed,
+            allowed_bytes,
             out: 0,
             out_bytes: 0,
             below: 0,
@@ -235,7 +241,7 @@ impl Pool {
     #[inline]
     pub fn has_room(&self, payload: u32) -> bool {
         self.out < self.allowed
-            && (self.out == 0 || self.out_bytes.saturating_add(payload) <= self.credits.bytes)
+            && (self.out == 0 || self.out_bytes.saturating_add(payload) <= self.allowed_bytes)
     }
 
     /// Returns the number of packets that are out (taken and not yet back); packets that came home
@@ -367,6 +373,12 @@ impl Pool {
     /// as many as the credits with which the pool was made.
     pub fn allow(&mut self, packets: u32) {
         self.allowed = packets.clamp(1, self.credits.packets);
+    }
+
+    /// Sets how many payload bytes may be out from now on: at most as many as the credits with
+    /// which the pool was made. One packet may always be out.
+    pub fn allow_bytes(&mut self, bytes: u32) {
+        self.allowed_bytes = bytes.min(self.credits.bytes);
     }
 
     /// Returns the credits with which this pool was made.
@@ -624,7 +636,7 @@ impl Arrivals<'_> {
         Node::prefetch_write(self.node, 0);
         // SAFETY: this thread owns the node.
         let (meta, tail) = unsafe { Node::parts(node) };
-        let fate = tail.submitted.then(|| (Completion::new(meta), tail.tag));
+        let fate = tail.submitted.then(|| (Completion::new(meta, tail.charge.into()), tail.tag));
         self.pool.arrived(tail.charge, &mut tail.below);
         self.pool.keep(node);
         Some(fate)

@@ -16,7 +16,9 @@ pub struct Options {
     /// new data and acknowledgements without that delay. Raise the bytes if a qdisc with a rate
     /// runs empty before quinn's task runs again (16 KiB last 131 us at 1 Gbit/s), and to the rate
     /// times the delay if a qdisc delays packets (`netem delay`), because delayed packets are in
-    /// flight.
+    /// flight. If the rate is not known, raise the bytes and build the link with
+    /// [`credit_time`](onramp::LinkBuilder::credit_time), which bounds the same delay at any rate;
+    /// two batches may always be in flight then.
     pub credits: Credits,
     /// Number of peers, that is, of pairs of a destination and a local address, that the socket
     /// remembers. Default: 4,096. At least 1.

@@ -21,9 +21,10 @@ pub struct Options {
     /// link. Default: 64 packets and 64 KiB. The range is 1 to 32,768 packets; one packet may
     /// always be in flight, however large it is.
     ///
-    /// Lower it to keep queues short: 64 KiB are 26 ms at 20 Mbit/s. If a qdisc delays packets
-    /// (`netem delay`), they are in flight meanwhile: give credits of at least the rate times the
-    /// delay.
+    /// Lower it to keep queues short: 64 KiB are 26 ms at 20 Mbit/s. For queues that are short at
+    /// any rate, build the link with [`credit_time`](onramp::LinkBuilder::credit_time). If a qdisc
+    /// delays packets (`netem delay`), they are in flight meanwhile: give credits of at least the
+    /// rate times the delay.
     pub credits: Credits,
     /// Number of destinations that the socket remembers. Default: 4,096. At least 1.
     ///

@@ -11,6 +11,7 @@ use std::io;
 use std::num::NonZero;
 use std::sync::Arc;
 use std::thread;
+use std::time::Duration;
 
 use onramp_core::qdisc::Kind;
 use onramp_core::{ConfigError, Device, Kinds, Mode, Rate, SharedRate};
@@ -65,6 +66,7 @@ pub struct LinkBuilder {
     seed: Option<u64>,
     credits: Option<Credits>,
     credits_per_port: Option<u32>,
+    credit_time: Option<Duration>,
     burst: u16,
     mtu: Option<u32>,
     mode: Mode,
@@ -198,6 +200,7 @@ impl LinkBuilder {
             seed: None,
             credits: None,
             credits_per_port: None,
+            credit_time: None,
             burst: BURST_DEFAULT,
             mtu: None,
             mode: Mode::default(),
@@ -333,8 +336,9 @@ impl LinkBuilder {
     ///
     /// Raise the number of packets if a sender gets [`Full`](crate::TrySendError::Full) although
     /// the device is idle, or sends in bursts longer than 96 packets. Lower it to keep queues and
-    /// delays short. If it exceeds the limit of the qdisc for the packets of one flow (100 packets
-    /// under `fq`), the qdisc may drop packets even of a sender that waits for room.
+    /// delays short, or set [`credit_time`](Self::credit_time). If it exceeds the limit of the
+    /// qdisc for the packets of one flow (100 packets under `fq`), the qdisc may drop packets even
+    /// of a sender that waits for room.
     #[must_use]
     pub fn credits(mut self, credits: Credits) -> Self {
         self.credits = Some(credits);
@@ -584,6 +588,7 @@ impl LinkBuilder {
             plan,
             credits,
             credits_per_port,
+            credit_time: self.credit_time,
             rate,
             runners,
             priority: self.runner_priority,

@@ -1,6 +1,7 @@
 //! Senders: the part of a link that one thread owns and sends with.
 
 mod cancel;
+mod credit_time;
 mod flush;
 mod message;
 mod push;
@@ -17,6 +18,7 @@ use onramp_core::{Clock, Instant, QUOTA};
 use onramp_dev::ThreadWaker;
 use onramp_queue::{Completion, Credits, DropReason, Layer, PAYLOAD_MAX, Packet, PacketList, Pool};
 
+use self::credit_time::CreditTime;
 use self::message::LENT_MIN;
 use self::watch::Watched;
 use crate::shared::{Handle, Shared};
@@ -56,6 +58,8 @@ pub struct Sender {
     /// Whether the last call that takes a packet found no credit and returned `Full`.
     told_full: bool,
     watched: Watched,
+    /// Bounds what is in flight by a time; `None`: only the credits bound it.
+    credit_time: Option<CreditTime>,
     on_complete: Option<Box<dyn FnMut(Completion) + Send>>,
 }
 
@@ -72,7 +76,8 @@ impl Sender {
         handle.shared.add_sender(end.clone());
         let (waker, corked) = (ThreadWaker::default(), Vec::new());
         let slice_start = Instant(0);
-        Self {
+        let credit_time = handle.shared.credit_time;
+        let mut this = Self {
             handle,
             pool,
             end,
@@ -84,8 +89,11 @@ impl Sender {
             slice_over: false,
             told_full: false,
             watched: Watched::default(),
+            credit_time: None,
             on_complete: None,
-        }
+        };
+        this.set_credit_time(credit_time);
+        this
     }
 
     /// Returns a new flow to `dest`. With `None`, packets go to the address to which the link's
@@ -295,11 +303,11 @@ impl Sender {
     #[cold]
     fn take_slowly(&mut self, flow: &Flow, payload: usize) -> Option<Packet> {
         self.reclaim();
-        let mut taken = self.pool.take(payload);
+        let mut taken = self.take_in_time(payload);
         if taken.is_none() && self.told_full && self.help(self.served_by(flow), room::HELPED_AGAIN)
         {
             self.reclaim();
-            taken = self.pool.take(payload);
+            taken = self.take_in_time(payload);
         }
         self.told_full = taken.is_none();
         taken
@@ -466,13 +474,17 @@ impl Sender {
     /// packets. Other methods do so by themselves when credit runs out; call this method to have
     /// completions reported earlier.
     pub fn reclaim(&mut self) -> u32 {
-        let Self { pool, watched, on_complete, .. } = self;
-        let count = pool.reclaim_tagged(|completion, tag| {
+        let Self { pool, watched, on_complete, credit_time, .. } = self;
+        let report = |completion, tag| {
             watched.complete(&completion, tag);
             if let Some(f) = on_complete {
                 f(completion);
             }
-        });
+        };
+        let count = match credit_time {
+            None => pool.reclaim_tagged(report),
+            Some(credit_time) => credit_time.reclaim(pool, report),
+        };
         watched.end_cancels(pool);
         count
     }

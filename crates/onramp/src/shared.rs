@@ -96,6 +96,8 @@ pub(crate) struct Read {
     pub(crate) rig: Rig,
     pub(crate) clock: MonotonicClock,
     pub(crate) credits: Credits,
+    /// The credits of each sender in time, unless the program sets them for a sender.
+    pub(crate) credit_time: Option<Duration>,
     /// Counts the cancels of the link's senders, see [`Sender::cancel`](crate::Sender::cancel).
     pub(crate) cancels: Cancels,
     /// The number of packets that all senders together should have in flight for each port; `None`
@@ -261,6 +263,7 @@ pub(crate) struct Setup {
     pub(crate) plan: LinkConfig,
     pub(crate) credits: Credits,
     pub(crate) credits_per_port: Option<u32>,
+    pub(crate) credit_time: Option<Duration>,
     pub(crate) rate: Option<SharedRate>,
     pub(crate) runners: usize,
     pub(crate) priority: Option<onramp_dev::Priority>,
@@ -313,6 +316,7 @@ impl Shared {
             },
             clock: MonotonicClock,
             credits: setup.credits,
+            credit_time: setup.credit_time,
             cancels: Cancels::default(),
             credits_per_port: setup.credits_per_port,
             processors: thread::available_parallelism()

@@ -36,7 +36,7 @@ type Told = (u64, u64, Option<u64>, Option<DropReason>);
 fn told(pool: &mut Pool) -> Vec<Told> {
     let mut told = Vec::new();
     pool.reclaim(|completion| {
-        let Completion { cookie, flow, len, pushed_ns, left_ns, drop_reason } = completion;
+        let Completion { cookie, flow, len, pushed_ns, left_ns, drop_reason, .. } = completion;
         assert_eq!((flow, len), (40 + cookie, 100));
         let left = left_ns.map(|left| left - START.0);
         told.push((cookie, pushed_ns - START.0, left, drop_reason));

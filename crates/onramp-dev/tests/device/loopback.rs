@@ -165,6 +165,7 @@ fn what_was_read_goes_home() {
         cookie,
         drop_reason: None,
         len: 0,
+        payload: 8,
         pushed_ns: 1,
         left_ns: Some(2),
     };

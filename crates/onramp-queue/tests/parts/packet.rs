@@ -114,6 +114,7 @@ fn a_stamp_is_set_and_taken_back() {
         cookie: 0,
         drop_reason: Some(DropReason::PortDead),
         len: 0,
+        payload: 8,
         pushed_ns: 70,
         left_ns: None,
     };

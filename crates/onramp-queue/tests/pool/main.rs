@@ -148,6 +148,24 @@ fn a_taken_packet_is_as_good_as_new() {
     assert_eq!(told, 0, "nothing was submitted");
 }
 
+/// The bound on bytes may change at any time, but never exceeds the credits.
+#[test]
+fn a_bound_on_bytes_is_below_the_credits() {
+    let mut pool = pool(10, 100);
+    pool.allow_bytes(50);
+    let first = pool.take(30).expect("one may always be out");
+    assert!(pool.take(21).is_none() && !pool.has_room(21));
+    let second = pool.take(20).expect("50 bytes are out then");
+    pool.allow_bytes(10);
+    assert!(!pool.has_room(0), "more than the bound is out");
+    drop((first, second));
+    assert_eq!(pool.reclaim(|_| ()), 2);
+    let first = pool.take(60).expect("one may always be out");
+    pool.allow_bytes(1_000);
+    assert!(pool.has_room(40) && !pool.has_room(41), "the credits bound it");
+    drop(first);
+}
+
 #[test]
 fn only_submitted_packets_have_a_fate() {
     let mut pool = pool(4, 1_000);
@@ -170,6 +188,7 @@ fn only_submitted_packets_have_a_fate() {
         cookie,
         drop_reason: None,
         len,
+        payload: 8,
         pushed_ns: 20,
         left_ns: Some(left),
     };

@@ -35,6 +35,18 @@ fn ns(time: Duration) -> u64 {
 }
 
 impl LinkBuilder {
+    /// Sets the credits of each sender in time: see
+    /// [`Sender::set_credit_time`](crate::Sender::set_credit_time), which changes them for one
+    /// sender. Default: none, so only [`credits`](Self::credits) bound what a sender has in flight.
+    ///
+    /// Set it for short queues below all flows, also those of [`Peers`](crate::Peers) and of
+    /// sockets over the link.
+    #[must_use]
+    pub fn credit_time(mut self, time: Duration) -> Self {
+        self.credit_time = Some(time);
+        self
+    }
+
     /// Sets how much lateness a port catches up on. Timers and schedulers wake a runner later than
     /// it asked for. When it comes, it sends at once what the qdiscs would have released in the
     /// meantime, so that shapers keep their exact rate; it looks back at most `catch_up`. Default:

@@ -92,7 +92,7 @@ impl Sender {
                     Armed::Ready => continue,
                     Armed::Busy => {}
                 }
-            } else if self.pool.has_room(payload) {
+            } else if self.has_room(payload) {
                 return Poll::Ready(());
             } else if !self.help(self.served_by(flow), HELPED_WAITING) {
                 self.end.counters.waits.add(1);
@@ -123,12 +123,12 @@ impl Sender {
                 return true;
             }
             self.pool.allow(self.shared().fair_credits());
-            if self.pool.has_room(payload) {
+            if self.has_room(payload) {
                 return self.has_place(flow, deadline);
             }
             let in_time = self.wait_returned(self.served_by(flow), self.half(), deadline);
             self.reclaim();
-            if !in_time && !self.pool.has_room(payload) {
+            if !in_time && !self.has_room(payload) {
                 return false;
             }
         }

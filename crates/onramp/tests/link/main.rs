@@ -15,6 +15,7 @@ mod common;
 mod conserve;
 mod control;
 mod cork;
+mod credit_time;
 mod credits;
 mod death;
 mod device;
