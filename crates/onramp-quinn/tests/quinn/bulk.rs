@@ -1,9 +1,12 @@
 //! Bulk transfers through qdiscs arrive intact, in both directions at once.
 
-use onramp::Link;
+use std::sync::Arc;
+use std::time::Duration;
+
+use onramp::{Credits, Link};
 use onramp_quinn::{OnrampSocket, Options};
 use onramp_tokio::Driver;
-use quinn::{EndpointConfig, TransportConfig};
+use quinn::{EndpointConfig, TokioRuntime, TransportConfig};
 
 use crate::common::{
     client, client_config, connect, drops, exchange, run, server, server_config, socket,
@@ -44,6 +47,26 @@ fn through_tbf() {
     });
 }
 
+/// So many credits would overflow the shaper's queue, if they were not bounded in time.
+#[test]
+fn credits_in_time_leave_the_queue_short() {
+    run(async {
+        let credits = Credits { packets: 1_000, bytes: 1 << 20 };
+        let options = Options { credits, ..Options::default() };
+        let sockets = [(); 2].map(|()| {
+            let tbf = "tbf rate 100mbit burst 20kb limit 200kb";
+            let builder = Link::udp("127.0.0.1:0").ports(1).qdisc(tbf);
+            let link = builder.credit_time(Duration::from_millis(4)).build().expect("a link");
+            OnrampSocket::with(link, Arc::new(TokioRuntime), options).expect("a socket")
+        });
+        let (server, client) = (server(&sockets[0]), client(&sockets[1]));
+        let addr = server.local_addr().expect("an address");
+        let (at_server, at_client) = connect(&server, &client, addr).await;
+        exchange(&at_server, &at_client, 4 * MB).await;
+        assert_eq!(sockets.map(|socket| drops(&socket.link().stats())), [0, 0]);
+    });
+}
+
 /// A task of the runtime does the work of the runner.
 #[test]
 fn through_links_without_threads() {
@@ -74,7 +97,7 @@ fn batches_of_large_datagrams_are_made_smaller() {
         let transport = || {
             let mut transport = TransportConfig::default();
             transport.initial_mtu(9_000).min_mtu(9_000).mtu_discovery_config(None);
-            std::sync::Arc::new(transport)
+            Arc::new(transport)
         };
         let mut of_server = server_config();
         of_server.transport_config(transport());
