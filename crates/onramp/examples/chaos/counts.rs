@@ -26,6 +26,7 @@ counts! {
     Blocks: "devices that blocked",
     BlockedClose: "closes that a device kept waiting",
     Deaths: "devices that died",
+    CloseAsFuture: "closes as futures",
     CloseWithWaiters: "closes with waiters",
     Cancelled: "cancelled futures",
     Revoked: "cancels of a flow's packets",

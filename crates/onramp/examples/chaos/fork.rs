@@ -3,7 +3,9 @@
 
 use std::ffi::CStr;
 use std::fs;
+use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::task::{Context, Waker};
 use std::thread;
@@ -41,6 +43,8 @@ fn calls(sender: &mut Sender, flow: &Flow) -> Option<i32> {
     step(c"poll_ready");
     let mut cx = Context::from_waker(Waker::noop());
     let _ = sender.poll_ready(&mut cx, flow, 10);
+    step(c"poll_flush");
+    let _ = sender.poll_flush(&mut cx);
     step(c"cork");
     sender.cork();
     let corked = sender.try_send(flow, b"from a child, corked").is_ok();
@@ -93,6 +97,9 @@ fn child(link: &mut Option<Link>, sender: &mut Option<Sender>, flow: &Flow, clos
         if closes && let Some(link) = &*link {
             step(c"close");
             link.close(Duration::ZERO);
+            step(c"closing");
+            let _ =
+                pin!(link.closing(Duration::ZERO)).poll(&mut Context::from_waker(Waker::noop()));
         }
         step(c"drop link");
         drop(link.take());

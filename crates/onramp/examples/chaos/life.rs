@@ -15,6 +15,7 @@ use crate::counts::Met;
 use crate::device::{Moody, receive, while_not};
 use crate::meddle::meddle;
 use crate::plan::{End, Fault, Plan};
+use crate::wakers::block_on;
 use crate::watch::{Doing, Slot, Watch, lock, now};
 use crate::world::{PORTS, World};
 
@@ -113,6 +114,9 @@ fn build(world: &World, rng: &mut Rng) -> Link {
         .credits(Credits { packets: plan.credits, bytes: 1 << 20 })
         .credits_per_port(8_192) // so that the share of each sender changes
         .ports_max(PORTS);
+    if rng.u32(0..4) == 0 {
+        link = link.credit_time(Duration::from_micros(rng.u64(0..5_000)));
+    }
     if let Some(rate) = plan.rate {
         link = link.rate(Rate::bytes_per_second(rate));
     }
@@ -135,7 +139,13 @@ fn close(world: &World, link: &Link, slot: &Slot, rng: &mut Rng) {
         Met::CloseWithWaiters.note();
     }
     slot.watch().closes();
-    let close = || link.close(time);
+    let as_future = rng.bool();
+    if as_future {
+        Met::CloseAsFuture.note();
+    }
+    let close = || {
+        if as_future { block_on(link, link.closing(time)) } else { link.close(time) }
+    };
     let report = slot.wait(Doing::Close, bound.max(world.plan.at_once()), 0, close);
     if report.blocked > 0 {
         Met::BlockedClose.note();

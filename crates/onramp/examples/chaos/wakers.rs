@@ -1,9 +1,11 @@
 //! Wakers that do more than waking: they panic, or use the link.
 
+use std::future::Future;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
-use std::task::{Wake, Waker};
+use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::Duration;
 
@@ -61,6 +63,21 @@ impl Alarm {
     /// Returns how often the waker was woken by the thread that it unparks.
     pub(crate) fn self_woken(&self) -> u64 {
         self.self_woken.load(SeqCst)
+    }
+}
+
+/// Polls a future until it is ready, in the calling thread.
+pub(crate) fn block_on<T>(link: &Link, future: impl Future<Output = T>) -> T {
+    let (alarm, waker) = Alarm::new(Mood::Plain, link);
+    let mut future = pin!(future);
+    loop {
+        let woken = alarm.woken();
+        if let Poll::Ready(result) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            return result;
+        }
+        while alarm.woken() == woken {
+            thread::park();
+        }
     }
 }
 

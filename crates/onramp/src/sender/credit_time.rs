@@ -5,6 +5,7 @@
 //! of what leaves in about a millisecond at the socket's pacing rate. Linux knows that rate; a
 //! sender measures it in its completions.
 
+use std::mem;
 use std::time::Duration;
 
 use onramp_queue::{Completion, Packet, Pool};
@@ -23,6 +24,9 @@ pub(super) struct CreditTime {
     window: Left,
     /// How much may be in flight, by the window before the present one.
     limit: u32,
+    /// Whether the next packet may exceed the limit: when the sender last looked for room, it had
+    /// nothing in flight, so nothing would come home for which it could wait.
+    excused: bool,
 }
 
 /// What packets have left in a window.
@@ -45,7 +49,7 @@ struct Batch {
 impl CreditTime {
     fn new(time: Duration, most: u32) -> Self {
         let time_ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-        Self { time_ns, most, last_left_ns: 0, window: Left::default(), limit: 0 }
+        Self { time_ns, most, last_left_ns: 0, window: Left::default(), limit: 0, excused: false }
     }
 
     /// Takes in the packets that came home, as [`Pool::reclaim_tagged`] does, and measures.
@@ -67,7 +71,7 @@ impl CreditTime {
     /// Counts a batch. Time in which the sender had no packet in its port does not count: it says
     /// how fast the program is, not how fast the link is.
     fn add(&mut self, batch: &Batch) {
-        let Self { time_ns, most, last_left_ns, window, limit } = self;
+        let Self { time_ns, most, last_left_ns, window, limit, .. } = self;
         let began = batch.first_pushed_ns.max(*last_left_ns);
         window.bytes += batch.bytes;
         window.busy_ns += batch.last_left_ns.saturating_sub(began);
@@ -109,8 +113,10 @@ impl Batch {
 impl Sender {
     /// Sets the credits of this sender in time: it may have as many bytes in flight as leave within
     /// `time` at the rate at which its packets leave, but two packets in any case, and never more
-    /// than its [credits](crate::Link::sender_with). `None`: the credits alone bound it. Default:
-    /// what [`LinkBuilder::credit_time`](crate::LinkBuilder::credit_time) says.
+    /// than its [credits](crate::Link::sender_with). Packets under a cork count as well, and so do
+    /// packets that the caller has [made](Self::packet) and keeps, but a sender that has nothing
+    /// else in flight need not wait for these. `None`: the credits alone bound it. Default: what
+    /// [`LinkBuilder::credit_time`](crate::LinkBuilder::credit_time) says.
     ///
     /// Use it for a short queue below a flow whose rate is not known beforehand: a packet then
     /// waits for `time` at most, about, at any rate of a shaper, and what waits longer stays in the
@@ -148,20 +154,30 @@ impl Sender {
     /// Takes a packet from the pool if the sender's credits, also those in time, allow it.
     pub(super) fn take_in_time(&mut self, payload: usize) -> Option<Packet> {
         let bytes = u32::try_from(payload).unwrap_or(u32::MAX);
-        self.in_time(bytes, |pool| pool.take(payload))
+        let excused = self.credit_time.as_mut().is_some_and(|bound| mem::take(&mut bound.excused));
+        self.in_time(bytes, excused, |pool| pool.take(payload))
     }
 
-    /// Whether the sender's credits, also those in time, allow a packet now.
+    /// Whether the sender's credits, also those in time, allow a packet now. The caller has no
+    /// packets under a cork.
     pub(super) fn has_room(&mut self, payload: u32) -> bool {
-        self.in_time(payload, |pool| pool.has_room(payload))
+        if self.in_time(payload, false, |pool| pool.has_room(payload)) {
+            return true;
+        }
+        let is_idle = self.pool.below() == 0;
+        let excused = is_idle && self.in_time(payload, true, |pool| pool.has_room(payload));
+        if let Some(bound) = &mut self.credit_time {
+            bound.excused = excused;
+        }
+        excused
     }
 
     /// Asks the pool for a packet of this payload. The pool knows only the bound by the rate, so
     /// that two small packets are not bounded by the two large ones that came before.
-    fn in_time<R>(&mut self, payload: u32, ask: impl FnOnce(&mut Pool) -> R) -> R {
+    fn in_time<R>(&mut self, payload: u32, excused: bool, ask: impl FnOnce(&mut Pool) -> R) -> R {
         let Self { pool, credit_time, .. } = self;
         let Some(bound) = credit_time else { return ask(pool) };
-        pool.allow_bytes(bound.limit(payload));
+        pool.allow_bytes(if excused { u32::MAX } else { bound.limit(payload) });
         let answer = ask(pool);
         pool.allow_bytes(bound.limit);
         answer

@@ -112,6 +112,36 @@ fn two_packets_are_always_allowed() {
     });
 }
 
+/// The caller keeps as many packets as may be in flight. Nothing would come home, so calls that
+/// wait do not wait for it.
+#[test]
+fn packets_that_the_caller_keeps_hold_nobody_up() {
+    in_time(|| {
+        let link = null("tbf rate 20mbit burst 1300 limit 1mb").build().expect("a link");
+        let mut sender = link.sender();
+        sender.set_credit_time(Some(Duration::ZERO));
+        let flow = sender.flow(None);
+        let mut kept = Vec::new();
+        while let Ok(packet) = sender.packet(&flow, &[0; SIZE]) {
+            kept.push(packet);
+        }
+        assert_eq!(kept.len(), 2);
+        for n in 1..=10 {
+            if n % 2 == 0 {
+                block_on(sender.ready(&flow, SIZE));
+                sender.try_send(&flow, &[0; SIZE]).expect("it has room");
+            } else {
+                sender.send(&flow, &[0; SIZE]).expect("the link is open");
+            }
+            assert_eq!(sender.in_flight(), 3, "and one after another");
+        }
+        sender.send_batch(&flow, &[[0; SIZE]; 5]).expect("the link is open");
+        assert_eq!(sender.in_flight(), 3);
+        assert!(sender.flush(LONG));
+        assert_eq!(link.stats().sent, 15);
+    });
+}
+
 /// The sizes of packets differ: a large packet does not make room for many small ones.
 #[test]
 fn packets_of_all_sizes_get_through() {

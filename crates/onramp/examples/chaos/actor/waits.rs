@@ -32,14 +32,22 @@ impl Actor<'_> {
         });
     }
 
-    /// Flushes the actor's sender. If the flush reports that no packet is left, checks that this is
+    /// Flushes the actor's sender, by a call or as a task. If the flush reports that no packet is left, checks that this is
     /// true.
     pub(super) fn flush(&mut self) {
         let long = self.rng.u32(0..6) == 0;
         let time = Duration::from_millis(self.rng.u64(0..if long { 400 } else { 10 }));
         let slot = self.slot.clone();
         let last = self.ledger.number.load(SeqCst);
-        if slot.wait(Doing::Flush, time, 0, || self.sender().flush(time)) {
+        let flushed = if self.rng.bool() {
+            let (task, sender) = (self.task(time), self.sender());
+            let mut flushed = false;
+            task.run(async { flushed = sender.flushed().await });
+            flushed
+        } else {
+            slot.wait(Doing::Flush, time, 0, || self.sender().flush(time))
+        };
+        if flushed {
             self.world.weather.flushed(self.ledger.id, last);
             if !self.ledger.told_mine() {
                 let what = format!(
