@@ -32,8 +32,8 @@ impl Actor<'_> {
         });
     }
 
-    /// Flushes the actor's sender, by a call or as a task. If the flush reports that no packet is left, checks that this is
-    /// true.
+    /// Flushes the actor's sender, by a call or as a task. If the flush reports that no packet is
+    /// left, checks that this is true.
     pub(super) fn flush(&mut self) {
         let long = self.rng.u32(0..6) == 0;
         let time = Duration::from_millis(self.rng.u64(0..if long { 400 } else { 10 }));
