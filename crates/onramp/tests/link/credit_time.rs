@@ -41,7 +41,7 @@ fn most_in_flight(sender: &mut Sender, count: u32) -> u32 {
 #[test]
 fn a_paced_sender_has_little_in_flight() {
     in_time(|| {
-        for qdisc in ["tbf rate 20mbit burst 1300 limit 1mb", "fq maxrate 20mbit"] {
+        for qdisc in ["tbf rate 20mbit burst 1300 limit 1mb", "fq maxrate 20mbit flow_limit 1000"] {
             for manual in [false, true] {
                 let builder = null(qdisc).credit_time(8 * MS);
                 let link = if manual { builder.manual() } else { builder }.build().expect("one");
