@@ -121,14 +121,19 @@ impl Sender {
             return false;
         }
         let port = self.port_of(flow);
+        if !self.shared().slot(port).port.may_lend() {
+            return false;
+        }
         self.pool.allow(self.handle.shared.fair_credits());
+        let mut taken = self.pool.take_bare(payload.len());
+        if taken.is_none() {
+            self.reclaim();
+            taken = self.pool.take_bare(payload.len());
+        }
+        let Some(mut packet) = taken else { return false };
         let Self { handle, pool, end, watched, .. } = self;
         let shared = &*handle.shared;
         let slot = shared.slot(port);
-        if !slot.port.may_lend() {
-            return false;
-        }
-        let Some(mut packet) = pool.take(0) else { return false };
         flow.label(&mut packet, payload.len());
         message.label(&mut packet);
         if packet.gso_size > 0 {

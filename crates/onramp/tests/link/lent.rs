@@ -56,6 +56,7 @@ fn it_leaves_within_the_call_and_its_fate_is_told() {
         assert_eq!((sender.reclaim(), sender.in_flight()), (1, 0));
         let told = all.lock().expect("no panic").clone();
         assert_eq!((told.len(), told[0].cookie, told[0].drop_reason), (1, 77, None));
+        assert_eq!((told[0].payload, told[0].len), (9_000, 9_000 + 5 * 42));
         let stats = sender.flow_stats(&flow).expect("it is watched");
         assert_eq!((stats.submitted, stats.sent), (1, 1), "{qdisc}");
         // Each datagram counts with its headers.
