@@ -1,24 +1,33 @@
 //! Makes a Debian package of the program `onramp`: the program, its manual pages, completions for
-//! three shells, a systemd unit for the daemon, and an empty configuration.
+//! three shells, a systemd unit for the daemon, an empty configuration, the licences of all crates
+//! that are linked into the program, and a list of these crates (bill of materials, SBOM).
 //!
 //! The package has no scripts that run at its installation: it starts no daemon. The files that are
 //! no product of the program lie in `packaging/debian`.
+
+mod copyright;
+mod materials;
+mod parts;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::shell::{cargo, output, root, run as shell};
+use crate::shell::{cargo, output, root, run as shell, show, status};
 use crate::{Failure, Outcome, suite};
 
 const HELP: &str = "\
-usage: cargo xtask deb [--debug] [--check]
+usage: cargo xtask deb [--debug] [--check] [--clean]
 
-Makes target/deb/onramp_VERSION_ARCHITECTURE.deb.
+Makes target/deb/onramp_VERSION_ARCHITECTURE.deb, and beside it the list of its crates in the format
+CycloneDX (onramp_VERSION_ARCHITECTURE.cdx.json), which is in the package, too.
 
-  --debug   pack the program as `cargo build` makes it: large, but made quickly
-  --check   unpack the package again, and use what is in it
+  --debug   pack the program as `cargo build` makes it: slow and large, but made quickly
+  --check   unpack the package again, and use what is in it; then, as root, install it into a copy
+            of this machine, and use and purge it there: see packaging/try-deb.sh
+  --clean   install it into a fresh Debian, run the demo there, and purge it. debootstrap fetches
+            the Debian, once, into target/deb/bookworm. Needs root and the network
 ";
 
 /// Shells with the place of their completions.
@@ -38,11 +47,12 @@ const FILES: &[(&str, &str)] = &[
 const CONFIGURATION: &str = "/etc/onramp/devices.conf\n";
 
 pub(crate) fn run(args: &[String]) -> Outcome {
-    let (mut debug, mut check) = (false, false);
+    let (mut debug, mut check, mut clean) = (false, false, false);
     for arg in args {
         match arg.as_str() {
             "--debug" => debug = true,
             "--check" => check = true,
+            "--clean" => clean = true,
             "--help" | "-h" => {
                 print!("{HELP}");
                 return Ok(());
@@ -50,10 +60,15 @@ pub(crate) fn run(args: &[String]) -> Outcome {
             _ => return Err(Failure::Failed(format!("deb: unknown option {arg}\n\n{HELP}"))),
         }
     }
-    suite::install_missing(&[("dpkg-deb", "dpkg"), ("dpkg-shlibdeps", "dpkg-dev")])?;
+    let tools = [("dpkg-deb", "dpkg"), ("dpkg-shlibdeps", "dpkg-dev"), ("strip", "binutils")];
+    suite::install_missing(&tools)?;
     let package = pack(debug)?;
     if check {
         unpack(&package)?;
+        install(&package, None)?;
+    }
+    if clean {
+        install(&package, Some(&package.with_file_name("bookworm")))?;
     }
     eprintln!("{}", package.display());
     Ok(())
@@ -75,9 +90,7 @@ fn pack(debug: bool) -> Result<PathBuf, Failure> {
     let (bin, lib) = (tree.join("usr/bin/onramp"), tree.join("usr/lib/onramp").join(library));
     put(&bin, &read(&program)?, 0o755)?;
     put(&lib, &read(&built.join(library))?, 0o644)?;
-    if !debug {
-        shell(Command::new("strip").args([&bin, &lib]))?;
-    }
+    shell(Command::new("strip").args([&bin, &lib]))?;
     pages(&program, &tree)?;
     for (name, place) in SHELLS {
         let script = output(Command::new(&program).args(["completions", name]))?;
@@ -87,15 +100,21 @@ fn pack(debug: bool) -> Result<PathBuf, Failure> {
         put(&tree.join(place), &read(&root().join("packaging/debian").join(name))?, 0o644)?;
     }
     let documents = tree.join("usr/share/doc/onramp");
-    put(&documents.join("copyright"), copyright()?.as_bytes(), 0o644)?;
+    let version = version(&program)?;
+    let parts = parts::parts()?;
+    put(&documents.join("copyright"), copyright::copyright(&parts)?.as_bytes(), 0o644)?;
+    let rust = self::version(Path::new("rustc"))?;
+    let materials = materials::materials(&parts, &version, &rust);
+    put(&documents.join("onramp.cdx.json"), materials.as_bytes(), 0o644)?;
     put(&documents.join("changelog"), &read(&root().join("CHANGELOG.md"))?, 0o644)?;
     shell(Command::new("gzip").args(["-9n"]).arg(documents.join("changelog")))?;
-    let version = version(&program)?;
     let architecture = output(Command::new("dpkg").arg("--print-architecture"))?;
     let architecture = architecture.trim();
     control(&tree, &folder, &version, architecture)?;
     let package = folder.join(format!("onramp_{version}_{architecture}.deb"));
+    put(&package.with_extension("cdx.json"), materials.as_bytes(), 0o644)?;
     let mut build = Command::new("dpkg-deb");
+    build.args(debug.then_some(["-Zgzip", "-z1"]).into_iter().flatten());
     shell(build.args(["--build", "--root-owner-group"]).arg(&tree).arg(&package))?;
     Ok(package)
 }
@@ -136,25 +155,6 @@ fn control(tree: &Path, folder: &Path, version: &str, architecture: &str) -> Out
     put(&tree.join("DEBIAN/conffiles"), CONFIGURATION.as_bytes(), 0o644)
 }
 
-/// Returns the file that states the licences, in the format that Debian's policy describes.
-fn copyright() -> Result<String, Failure> {
-    let mut text = "\
-Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/
-
-Files: *
-Copyright: the contributors of Onramp
-License: MIT or Apache-2.0
-"
-    .to_owned();
-    let mit = read(&root().join("LICENSE-MIT"))?;
-    for line in String::from_utf8_lossy(&mit).lines() {
-        let line = if line.is_empty() { "." } else { line };
-        text += &format!(" {line}\n");
-    }
-    text += " .\n The Apache License, version 2.0, is in /usr/share/common-licenses/Apache-2.0.\n";
-    Ok(text)
-}
-
 fn version(program: &Path) -> Result<String, Failure> {
     let text = output(Command::new(program).arg("--version"))?;
     let version = text.split_whitespace().nth(1);
@@ -186,28 +186,21 @@ fn unpack(package: &Path) -> Outcome {
     if !fields.contains("Depends: libc6 (>= ") {
         return Err(Failure::Failed(format!("deb: the package names no libc6:\n{fields}")));
     }
-    unit(&folder)
+    Ok(())
 }
 
-/// Checks the systemd unit, if the machine has systemd: its file with the program's path changed to
-/// the unpacked program, because the package is not installed.
-fn unit(folder: &Path) -> Outcome {
-    let unit = read(&folder.join("usr/lib/systemd/system/onramp.service"))?;
-    let program = folder.join("usr/bin/onramp").display().to_string();
-    let unit = String::from_utf8_lossy(&unit).replace("/usr/bin/onramp", &program);
-    let copy = folder.join("onramp.service");
-    put(&copy, unit.as_bytes(), 0o644)?;
-    let mut verify = Command::new("systemd-analyze");
-    match verify.args(["verify", "--man=no"]).arg(&copy).output() {
-        Err(_) => {
-            eprintln!("xtask: SKIP: kernel: no systemd, so its unit is not verified");
-            Ok(())
+/// Installs the package, uses and purges it: in a copy of this machine, or in the Debian in a
+/// folder.
+fn install(package: &Path, debian: Option<&Path>) -> Outcome {
+    let mut trial = Command::new(root().join("packaging/try-deb.sh"));
+    let status = status(trial.arg(package).args(debian))?;
+    match status.code() {
+        Some(0) => Ok(()),
+        // The script has said what is missing.
+        Some(3) => {
+            Err(Failure::Unable("deb: the package could not be installed: see above".into()))
         }
-        Ok(output) if output.status.success() && output.stderr.is_empty() => Ok(()),
-        Ok(output) => {
-            let said = String::from_utf8_lossy(&output.stderr).into_owned();
-            Err(Failure::Failed(format!("deb: the systemd unit: {said}")))
-        }
+        _ => Err(Failure::Failed(format!("`{}`: {status}", show(&trial)))),
     }
 }
 
