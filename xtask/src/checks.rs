@@ -4,7 +4,9 @@
 use std::fs;
 use std::process::Command;
 
-use crate::shell::{cargo, cargo_nightly, output, root, run, run_together, show, status, succeeds};
+use crate::shell::{
+    cargo, cargo_nightly, cargo_of, output, root, run, run_together, show, status, succeeds,
+};
 use crate::{Failure, Outcome, toolchain};
 
 const QUEUE: &str = "onramp-queue";
@@ -73,6 +75,9 @@ pub(crate) const LINKED: &[&str] = &[
     "onramp-tokio",
 ];
 
+/// The libraries for programs in other languages.
+const FOR_OTHERS: [&str; 2] = ["onramp-capi", "onramp-preload"];
+
 /// Packs every published crate with `cargo package`. Also unpacks and builds the packages of the
 /// libraries that users' programs link.
 pub(crate) fn package() -> Outcome {
@@ -84,7 +89,8 @@ pub(crate) fn package() -> Outcome {
         command.arg(&folder);
         command
     };
-    let outcome = run(pack().args(LINKED.iter().flat_map(|name| ["-p", name]))).and_then(|()| {
+    let libraries = LINKED.iter().chain(&FOR_OTHERS);
+    let outcome = run(pack().args(libraries.flat_map(|name| ["-p", name]))).and_then(|()| {
         // `xtask` and `onramp-differential` are not published, because they are only of use inside
         // the project.
         let unpublished = ["--exclude", "xtask", "--exclude", "onramp-differential"];
@@ -312,6 +318,20 @@ pub(crate) fn differential(args: &[String]) -> Outcome {
         Some(3) => Err(Failure::Unable("cannot ask the kernel: see above".into())),
         _ => Err(Failure::Failed(format!("`{}`: {status}", show(&command)))),
     }
+}
+
+/// Type-checks the workspace with the oldest version of Rust that it promises to work with.
+pub(crate) fn msrv() -> Outcome {
+    let file = root().join("Cargo.toml");
+    let manifest = fs::read_to_string(&file)
+        .map_err(|err| Failure::Unable(format!("{}: {err}", file.display())))?;
+    let version = manifest.lines().find_map(|line| line.strip_prefix("rust-version = "));
+    let version =
+        version.ok_or_else(|| Failure::Failed("Cargo.toml has no rust-version".into()))?;
+    let toolchain = format!("{}.0", version.trim_matches('"'));
+    toolchain::bring(&toolchain)?;
+    let check = ["check", "--workspace", "--locked", "--target-dir", "target/msrv"];
+    run(&mut cargo_of(&toolchain, &check))
 }
 
 /// Type-checks the workspace for AArch64, whose memory model is weaker than that of x86-64.

@@ -1,10 +1,12 @@
 //! `cargo xtask`: the project's own checks. See `HACKING.md`.
 
+mod adapters;
 mod api;
 mod checks;
 mod ci;
 mod compare;
 mod deb;
+mod deny;
 mod figures;
 mod layers;
 mod lex;
@@ -43,12 +45,15 @@ usage: cargo xtask COMMAND
   chaos           all operations at once, with a watchdog: --minutes N (default 1), --seed N,
                   --worlds N, --tsan, --self-test, --verbose: see --help
   aarch64         type-check the workspace for another processor
+  msrv            type-check the workspace with the oldest version of Rust that it supports
   features        check the combinations of features that an embedder may use, and run the tests
                   that need none
   api             compare the public API with docs/api/: --write
   python          build the Python package in python/, and run its tests and examples
+  adapters        build and run the README examples of the adapter crates in new programs
   package         pack every crate that is published; build those that programs link from theirs
-  deb             make a Debian package of the program: --debug, --check
+  deb             make a Debian package of the program: --debug, --check, --clean
+  deny            check licences, sources and known faults of the dependencies: --offline
 
 loom, shuttle, miri, tsan pass further arguments to the test binary, e.g. `cargo xtask loom intake`.
 ";
@@ -95,11 +100,14 @@ fn main() -> ExitCode {
         Some("conformance") => checks::conformance(rest),
         Some("differential") => checks::differential(rest),
         Some("aarch64") => none(rest, checks::aarch64),
+        Some("msrv") => none(rest, checks::msrv),
         Some("features") => none(rest, checks::features),
+        Some("adapters") => adapters::run(rest),
         Some("api") => api::run_api(rest),
         Some("python") => none(rest, python::run_python),
         Some("package") => none(rest, checks::package),
         Some("deb") => deb::run(rest),
+        Some("deny") => deny::run(rest),
         Some("help" | "--help" | "-h") => {
             print!("{HELP}");
             return ExitCode::SUCCESS;

@@ -24,9 +24,14 @@ pub(crate) fn cargo(args: &[&str]) -> Command {
 
 /// Makes the command `cargo +nightly ARGS`, run in the root.
 pub(crate) fn cargo_nightly(args: &[&str]) -> Command {
-    let mut command = cargo(&["+nightly"]);
-    // The stable cargo that runs xtask has set these variables. They would reach build scripts,
-    // which would then not use the nightly cargo.
+    cargo_of("nightly", args)
+}
+
+/// Makes the command `cargo +TOOLCHAIN ARGS`, run in the root.
+pub(crate) fn cargo_of(toolchain: &str, args: &[&str]) -> Command {
+    let mut command = cargo(&[&format!("+{toolchain}")]);
+    // The cargo that runs xtask has set these variables. They would reach build scripts, which
+    // would then not use the cargo of the other toolchain.
     command.env_remove("RUSTUP_TOOLCHAIN").env_remove("CARGO").args(args);
     command
 }

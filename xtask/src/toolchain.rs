@@ -7,10 +7,7 @@ use crate::{Failure, Outcome};
 
 /// Installs the nightly toolchain and its `components`, unless they are already installed.
 pub(crate) fn nightly(components: &[&str]) -> Outcome {
-    if !succeeds(Command::new("rustup").args(["run", "nightly", "rustc", "--version"])) {
-        let args = ["toolchain", "install", "nightly", "--profile", "minimal"];
-        install(&args, "the nightly toolchain")?;
-    }
+    bring("nightly")?;
     let have = list(&["component", "list", "--toolchain", "nightly", "--installed"]);
     for &component in components {
         if !have.lines().any(|line| line.starts_with(component)) {
@@ -19,6 +16,15 @@ pub(crate) fn nightly(components: &[&str]) -> Outcome {
         }
     }
     Ok(())
+}
+
+/// Installs a toolchain, `nightly` or a version such as `1.93.0`, unless it is already installed.
+pub(crate) fn bring(toolchain: &str) -> Outcome {
+    if succeeds(Command::new("rustup").args(["run", toolchain, "rustc", "--version"])) {
+        return Ok(());
+    }
+    let args = ["toolchain", "install", toolchain, "--profile", "minimal"];
+    install(&args, &format!("the toolchain {toolchain}"))
 }
 
 /// Installs the standard library for `target`, unless it is already installed.

@@ -110,7 +110,7 @@ fn collect(folder: &Path, files: &mut Vec<String>) -> Outcome {
 }
 
 /// Takes the lines that name the holders of the copyright out of texts, because the format has a
-/// field of its own for them. A line whose sentence goes on in the next line also stays in the text.
+/// field of its own for them. A line whose sentence goes on in the next one stays in the text, too.
 fn split(files: &[String]) -> (BTreeSet<String>, String) {
     let mut holders = BTreeSet::new();
     let mut texts = Vec::new();
