@@ -157,6 +157,8 @@ if [ ! -e "$base" ]; then
 fi
 work=$(mktemp -d)
 trap 'rmdir "$work"' EXIT
+unshare --mount --propagation private mount -t tmpfs tmpfs "$work" ||
+    cannot "this user may not mount anything"
 fresh=$([ $# = 2 ] && echo yes || echo no)
 status=0
 unshare --mount --pid --fork --kill-child --uts --ipc --propagation private \

@@ -30,7 +30,8 @@ pub(crate) fn run_python() -> Outcome {
     maturin.args(["build", "--quiet", "--locked"]).args(manifest).current_dir(root());
     maturin.arg("--out").arg(&wheels).arg("--target-dir").arg(&folder);
     run(maturin.arg("--interpreter").arg(&python))?;
-    run(pip(&python).args(["--no-deps", "--force-reinstall"]).arg(wheel(&wheels)?))?;
+    let wheel = wheel(&wheels)?;
+    run(pip(&python).args(["--no-deps", "--force-reinstall"]).arg(&wheel))?;
     let mut clippy = cargo(&["clippy", "--locked", "--target-dir"]);
     clippy.arg(&folder).args(manifest).env("PYO3_PYTHON", &python);
     run(clippy.args(["--", "-D", "warnings"]))?;
@@ -46,7 +47,23 @@ pub(crate) fn run_python() -> Outcome {
     stubs.args(["-m", "mypy.stubtest", "--ignore-disjoint-bases", "onramp"]);
     run(stubs.current_dir(&folder))?;
     let mut types = Command::new(&python);
-    run(types.args(["-m", "mypy", "--strict", "package/onramp"]).current_dir(&inside))
+    run(types.args(["-m", "mypy", "--strict", "package/onramp"]).current_dir(&inside))?;
+    stranger(&wheel, &folder)
+}
+
+/// Installs the wheel as a user does, into an environment without the tools, and runs the example
+/// away from the source: the wheel has to name and contain all that it needs.
+fn stranger(wheel: &Path, folder: &Path) -> Outcome {
+    let venv = folder.join("fresh");
+    run(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&venv))?;
+    let python = venv.join("bin/python");
+    run(pip(&python).arg(wheel)).map_err(|_| Failure::Failed("python: pip install".into()))?;
+    let away = tempfile::tempdir().map_err(|error| Failure::Unable(format!("python: {error}")))?;
+    let example = away.path().join("sojourn.py");
+    fs::copy(root().join("python/examples/sojourn.py"), &example)
+        .map_err(|error| Failure::Failed(format!("python: the example: {error}")))?;
+    let mut shows = Command::new(&python);
+    run(shows.arg(&example).arg("--text").env_remove("PYTHONPATH").current_dir(away.path()))
 }
 
 /// Makes a virtual environment with the tools, and returns its Python.
