@@ -81,6 +81,7 @@ const FOR_OTHERS: [&str; 2] = ["onramp-capi", "onramp-preload"];
 /// Packs every published crate with `cargo package`. Also unpacks and builds the packages of the
 /// libraries that users' programs link.
 pub(crate) fn package() -> Outcome {
+    licensed()?;
     // Cargo does not unpack a package if its folder already has an unpacked package of the same
     // version, even if the content has changed. So each run has a folder of its own.
     let folder = root().join(format!("target/packages-{}", std::process::id()));
@@ -98,6 +99,26 @@ pub(crate) fn package() -> Outcome {
     });
     let _ = fs::remove_dir_all(&folder);
     outcome
+}
+
+/// Fails if a crate that is published does not have the texts of the licences: its package would
+/// not have them either.
+fn licensed() -> Outcome {
+    let unable = |err| Failure::Unable(format!("crates: {err}"));
+    for entry in fs::read_dir(root().join("crates")).map_err(unable)? {
+        let folder = entry.map_err(unable)?.path();
+        let manifest = fs::read_to_string(folder.join("Cargo.toml")).map_err(unable)?;
+        if manifest.contains("publish = false") {
+            continue;
+        }
+        for text in ["LICENSE-MIT", "LICENSE-APACHE"].map(|name| folder.join(name)) {
+            if !text.exists() {
+                let why = format!("{} is missing: add a link", text.display());
+                return Err(Failure::Failed(why));
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Runs the models of `onramp-queue` under the loom model checker.
