@@ -18,7 +18,6 @@ const CHECKS: &[Check] = &[
     ("features", checks::features),
     ("package", checks::package),
     ("aarch64", checks::aarch64),
-    ("msrv", checks::msrv),
     ("loom", || checks::loom(&[])),
     ("mutants-loom", mutants::run_after_loom),
     ("shuttle", || checks::shuttle(&[])),

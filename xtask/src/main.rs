@@ -44,8 +44,7 @@ usage: cargo xtask COMMAND
   soak            run links under random faults: --minutes N (default 10), --seed N
   chaos           all operations at once, with a watchdog: --minutes N (default 1), --seed N,
                   --worlds N, --tsan, --self-test, --verbose: see --help
-  aarch64         type-check the workspace for another processor
-  msrv            type-check the workspace with the oldest version of Rust that it supports
+  aarch64         type-check the workspace for another processor, with the oldest Rust
   features        check the combinations of features that an embedder may use, and run the tests
                   that need none
   api             compare the public API with docs/api/: --write
@@ -100,7 +99,6 @@ fn main() -> ExitCode {
         Some("conformance") => checks::conformance(rest),
         Some("differential") => checks::differential(rest),
         Some("aarch64") => none(rest, checks::aarch64),
-        Some("msrv") => none(rest, checks::msrv),
         Some("features") => none(rest, checks::features),
         Some("adapters") => adapters::run(rest),
         Some("api") => api::run_api(rest),

@@ -27,12 +27,13 @@ pub(crate) fn bring(toolchain: &str) -> Outcome {
     install(&args, &format!("the toolchain {toolchain}"))
 }
 
-/// Installs the standard library for `target`, unless it is already installed.
-pub(crate) fn target(target: &str) -> Outcome {
-    if list(&["target", "list", "--installed"]).lines().any(|line| line == target) {
+/// Installs the standard library of a toolchain for `target`, unless it is already installed.
+pub(crate) fn target(toolchain: &str, target: &str) -> Outcome {
+    let have = list(&["target", "list", "--toolchain", toolchain, "--installed"]);
+    if have.lines().any(|line| line == target) {
         return Ok(());
     }
-    install(&["target", "add", target], target)
+    install(&["target", "add", "--toolchain", toolchain, target], target)
 }
 
 fn install(args: &[&str], what: &str) -> Outcome {
