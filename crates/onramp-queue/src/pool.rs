@@ -52,7 +52,7 @@ pub use crate::node::home::Bell;
 
 /// Payload sizes of the nodes that a pool makes, in bytes. For a packet, the pool uses the smallest
 /// size that fits.
-const CLASSES: [u16; 4] = [128, 512, 2_048, 65_535];
+const CLASSES: [u16; 6] = [128, 512, 2_048, 4_096, 16_384, 65_535];
 const _: () = assert!(CLASSES[CLASSES.len() - 1] as usize == PAYLOAD_MAX);
 
 /// The limits that a pool sets for its sender. A packet is out from the time when it is taken from

@@ -7,6 +7,10 @@ use clap::ValueEnum;
 pub(crate) enum Kind {
     /// Each thread has its own connected socket per flow, and calls `send` for each datagram.
     Send,
+    /// Each thread has one socket for all its flows, connected to none of them, as a server has, and
+    /// calls `sendto` for each datagram. The kernel looks up the route each time, as it does for the
+    /// socket of a link.
+    Sendto,
     /// Sockets as for `send`; each call of `sendmmsg` sends 32 datagrams of one flow.
     Sendmmsg,
     /// Sockets as for `send`; each call, with `UDP_SEGMENT`, sends up to 32 datagrams of one flow.
@@ -38,6 +42,10 @@ impl Kind {
             Self::Send => {
                 "Each thread has a socket for each flow and calls send for each datagram."
             }
+            Self::Sendto => {
+                "Each thread has one socket for all its flows, connected to none, and calls sendto \
+                 for each datagram."
+            }
             Self::Sendmmsg => {
                 "Sockets as for send; each call of sendmmsg sends 32 datagrams of one flow."
             }
@@ -58,6 +66,7 @@ impl Kind {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Send => "send",
+            Self::Sendto => "sendto",
             Self::Sendmmsg => "sendmmsg",
             Self::Gso => "gso",
             Self::Onramp => "onramp",

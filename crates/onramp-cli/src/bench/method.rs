@@ -30,6 +30,7 @@ impl Kind {
     pub(crate) fn files(self, plan: &Plan) -> usize {
         match self {
             Self::Send | Self::Sendmmsg | Self::Gso => plan.flows(),
+            Self::Sendto => plan.threads,
             Self::Onramp | Self::OnrampInline | Self::OnrampDedicated => onramp::files(plan),
         }
     }
@@ -38,6 +39,7 @@ impl Kind {
     pub(crate) fn open(self, plan: &Plan, targets: &[SocketAddr]) -> Result<Box<dyn Session>> {
         match self {
             Self::Send | Self::Sendmmsg | Self::Gso => kernel::open(self, plan, targets),
+            Self::Sendto => kernel::open_unconnected(plan, targets),
             Self::Onramp => onramp::open(plan, Mode::Hybrid, targets),
             Self::OnrampInline => onramp::open(plan, Mode::Inline, targets),
             Self::OnrampDedicated => onramp::open(plan, Mode::Dedicated, targets),

@@ -225,8 +225,9 @@ fn verified_runs_account_for_everything() {
     let method = verified("bench udp --verify --threads 8 --seconds 0.3 --flows-per-thread 2");
     assert_eq!(method["name"], "onramp");
     verified("bench udp --verify --threads 8 --seconds 0.2 --batch 32 --queues 3");
-    for kernel in ["send", "sendmmsg", "gso"] {
-        verified(&format!("bench udp --verify --threads 4 --seconds 0.1 --methods {kernel}"));
+    for kernel in ["send", "sendto", "sendmmsg", "gso"] {
+        let line = "bench udp --verify --threads 4 --flows-per-thread 2 --seconds 0.1 --methods";
+        verified(&format!("{line} {kernel}"));
     }
 }
 
@@ -384,7 +385,7 @@ fn a_wire_of_its_own() {
     }
     // This test counts the datagrams of the whole round. The number that arrives while a method is
     // measured would depend on how busy the machine is.
-    for kind in ["send", "sendmmsg", "gso", "onramp"] {
+    for kind in ["send", "sendto", "sendmmsg", "gso", "onramp"] {
         let line = "bench udp --verify --threads 2 --seconds 0.1 --sink veth --methods";
         let method = verified(&format!("{line} {kind}"));
         assert!(count(&method["verify"]["delivered"]) > 0, "{method}");

@@ -76,10 +76,14 @@ fn a_charge_is_what_was_asked_for() {
     let mut pool = pool(10, 65_535);
     // A pool applies its limit on bytes only while one of its packets is out, so keep a packet out.
     let _out = pool.take(0).unwrap();
-    for payload in [0, 1, 128, 129, 512, 513, 2_048, 2_049, PAYLOAD_MAX] {
-        for submitted in [true, false] {
-            let mut pkt = pool.take(payload).unwrap();
-            assert!(pkt.capacity() >= payload);
+    for payload in
+        [0, 1, 128, 129, 512, 513, 2_048, 2_049, 4_096, 4_097, 16_384, 16_385, PAYLOAD_MAX]
+    {
+        for (submitted, bare) in [(true, false), (false, false), (true, true), (false, true)] {
+            // The payload of a bare packet lies elsewhere.
+            let mut pkt = if bare { pool.take_bare(payload) } else { pool.take(payload) }.unwrap();
+            assert!(pkt.capacity() >= payload || bare && pkt.capacity() == 128);
+            assert!(pkt.capacity() <= (4 * payload).max(128), "no larger than it needs");
             assert_eq!(pkt.payload().len(), 0);
             let left = 65_535 - u32::try_from(payload).unwrap();
             assert!(pool.has_room(left) && !pool.has_room(left + 1), "{payload}");

@@ -1,4 +1,4 @@
-//! Methods that send without Onramp: connected sockets, and the kernel's own ways of batching.
+//! Methods that send without Onramp: sockets, and the kernel's own ways of batching.
 
 use std::io::{self, ErrorKind, IoSlice};
 use std::net::{SocketAddr, UdpSocket};
@@ -23,9 +23,8 @@ pub(super) fn open(kind: Kind, plan: &Plan, targets: &[SocketAddr]) -> Result<Bo
 }
 
 fn connected(kind: Kind, size: usize, target: SocketAddr) -> Result<UdpSocket> {
-    let any: SocketAddr = if target.is_ipv4() { ([0; 4], 0).into() } else { ([0u16; 8], 0).into() };
     let open = || -> io::Result<UdpSocket> {
-        let socket = UdpSocket::bind(any)?;
+        let socket = UdpSocket::bind(any(target.is_ipv4()))?;
         socket.connect(target)?;
         socket.set_write_timeout(Some(SEND_TIMEOUT))?;
         if kind == Kind::Gso {
@@ -35,6 +34,65 @@ fn connected(kind: Kind, size: usize, target: SocketAddr) -> Result<UdpSocket> {
         Ok(socket)
     };
     open().with_context(|| format!("cannot open a UDP socket to {target}"))
+}
+
+/// Returns the address of a socket that the kernel binds.
+fn any(ipv4: bool) -> SocketAddr {
+    if ipv4 { ([0; 4], 0).into() } else { ([0u16; 8], 0).into() }
+}
+
+/// Opens one socket for each thread, connected to no target.
+pub(super) fn open_unconnected(plan: &Plan, targets: &[SocketAddr]) -> Result<Box<dyn Session>> {
+    let any = any(targets.first().is_none_or(SocketAddr::is_ipv4));
+    let open = || -> io::Result<UdpSocket> {
+        let socket = UdpSocket::bind(any)?;
+        socket.set_write_timeout(Some(SEND_TIMEOUT))?;
+        Ok(socket)
+    };
+    let sockets: io::Result<Vec<_>> = (0..plan.threads).map(|_| open()).collect();
+    let sockets = sockets.context("cannot open a UDP socket")?;
+    Ok(Box::new(Unconnected { sockets, targets: targets.to_vec() }))
+}
+
+/// The sockets of all threads, and the targets of all flows.
+#[derive(Debug)]
+struct Unconnected {
+    sockets: Vec<UdpSocket>,
+    targets: Vec<SocketAddr>,
+}
+
+impl Session for Unconnected {
+    fn run(&self, cx: &ThreadCx<'_>) -> ThreadRecord {
+        let targets = &self.targets[cx.first_flow..][..cx.submitted.len()];
+        drive(&mut To { socket: &self.sockets[cx.thread], targets }, cx)
+    }
+
+    fn finish(self: Box<Self>, _patience: Duration) -> Closing {
+        Closing::default()
+    }
+}
+
+/// A worker that sends one datagram in each call, and names its target.
+#[derive(Debug)]
+struct To<'a> {
+    socket: &'a UdpSocket,
+    targets: &'a [SocketAddr],
+}
+
+impl Worker for To<'_> {
+    fn batch(&self) -> usize {
+        1
+    }
+
+    fn send(&mut self, flow: usize, payload: &[u8], _size: usize) -> Taken {
+        match self.socket.send_to(payload, self.targets[flow]) {
+            Ok(_) => Taken::Datagrams(1),
+            Err(error) => failed(error, 1),
+        }
+    }
+
+    /// Returns at once, because the call of `sendto` has already waited for room.
+    fn wait(&mut self, _flow: usize, _size: usize) {}
 }
 
 /// The sockets of all flows.
