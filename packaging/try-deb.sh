@@ -151,6 +151,7 @@ base=${2:-/}
 if [ ! -e "$base" ]; then
     command -v debootstrap >/dev/null || cannot "no debootstrap: install the package debootstrap"
     say "debootstrap fetches a fresh Debian into $base, once"
+    rm -rf --one-file-system "$base.part" # what an interrupted run has left
     debootstrap --variant=minbase bookworm "$base.part" >"$base.log" 2>&1 ||
         cannot "debootstrap: $(tail -n 1 "$base.log")"
     mv "$base.part" "$base"
