@@ -48,7 +48,8 @@ fn adapter(name: &str) -> Outcome {
         return Err(failed("no example"));
     }
     for example in examples {
-        fs::write(program.join("src/main.rs"), &example)
+        // A stranger's first program has no warnings.
+        fs::write(program.join("src/main.rs"), "#![deny(warnings)]\n".to_owned() + &example)
             .map_err(|error| failed(&error.to_string()))?;
         let mut cargo = command("cargo", &program);
         shell(
