@@ -51,7 +51,12 @@ round() {
 }
 
 uses_program() {
-    inside 'onramp --version && onramp exec -- true' >&2 || fail "the installed program fails"
+    inside 'onramp --version' >&2 || fail "the installed program fails"
+    # Each Debian has Perl.
+    inside "onramp exec --qdisc 'netem loss 100%' -- perl -MSocket -e 'socket(S, PF_INET, SOCK_DGRAM,
+        0); send(S, \"x\", 0, sockaddr_in(9, inet_aton(\"127.0.0.1\")))' 2>&1" >"$work/exec" ||
+        fail "onramp exec"
+    grep -q "1 dropped" "$work/exec" || fail "its library drops nothing: $(cat "$work/exec")"
     say "ok: the program runs, and finds its library"
 }
 

@@ -11,7 +11,7 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
-enum { BATCH = 32, SIZE = 2048 };
+enum { BATCH = 32, SIZE = 65507 };
 
 static char bytes[BATCH][SIZE];
 static struct sockaddr_in from[BATCH];

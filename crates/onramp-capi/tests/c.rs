@@ -188,18 +188,12 @@ fn the_programs_of_the_page_run() {
     }
 }
 
-/// The server of the examples sends back what it gets, though its qdisc lets little through.
-#[test]
-fn the_server_of_the_examples_answers() {
-    if !have(&["cc", "make"]) {
-        return;
-    }
-    const COUNT: usize = 150;
+/// Starts the server of the examples with these lines of tc. Returns it, and a client of it.
+fn echo(lines: &str) -> (Ended, UdpSocket) {
     let program = installed().compile(&here("examples/echo.c"), false, &[]);
     let mut command = installed().command(&program);
-    command.args(["0", "qdisc add root tbf rate 8mbit burst 2000 limit 1000000"]);
-    let server = command.stdout(Stdio::piped()).spawn().expect("the server starts");
-    let mut server = Ended(server);
+    let server = command.args(["0", lines]).stdout(Stdio::piped()).spawn();
+    let mut server = Ended(server.expect("the server starts"));
     let mut line = String::new();
     let out = server.0.stdout.take().expect("its output is a pipe");
     BufReader::new(out).read_line(&mut line).expect("the server says its port");
@@ -207,6 +201,17 @@ fn the_server_of_the_examples_answers() {
     let client = UdpSocket::bind("127.0.0.1:0").expect("a socket");
     client.connect(("127.0.0.1", port)).expect("loopback");
     client.set_read_timeout(Some(Duration::from_secs(60))).expect("a socket has a timeout");
+    (server, client)
+}
+
+/// The server of the examples sends back what it gets, though its qdisc lets little through.
+#[test]
+fn the_server_of_the_examples_answers() {
+    if !have(&["cc", "make"]) {
+        return;
+    }
+    const COUNT: usize = 150;
+    let (_server, client) = echo("qdisc add root tbf rate 8mbit burst 2000 limit 1000000");
     // More than the credits of a sender, so that the server has to wait for room; and few enough
     // that they fit into the buffer of a socket.
     for number in 0..COUNT {
@@ -216,6 +221,25 @@ fn the_server_of_the_examples_answers() {
         let mut answer = [0; 300];
         let len = client.recv(&mut answer).expect("an answer comes");
         assert_eq!((len, &answer[..8]), (200, &number.to_ne_bytes()[..]));
+    }
+}
+
+/// Datagrams of all sizes come back whole, also those that the link sends without a copy.
+#[test]
+fn the_server_of_the_examples_answers_large_datagrams() {
+    if !have(&["cc", "make"]) {
+        return;
+    }
+    for lines in ["qdisc add root pfifo", "qdisc add root netem delay 1ms"] {
+        let (_server, client) = echo(lines);
+        let mut answer = vec![0; 65_536];
+        for size in [0, 1, 4_095, 4_096, 9_000, 65_507] {
+            let byte = |at: usize| at.to_le_bytes()[at % 2];
+            let datagram: Vec<u8> = (0..size).map(byte).collect();
+            client.send(&datagram).expect("the server is there");
+            let len = client.recv(&mut answer).expect("an answer comes");
+            assert!(answer[..len] == datagram, "{lines}: {len} of {size} bytes came back");
+        }
     }
 }
 

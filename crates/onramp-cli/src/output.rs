@@ -83,6 +83,11 @@ impl Output {
         matches!(self, Self::Stdout)
     }
 
+    /// Whether nobody may read what is written, so that writing never ends.
+    pub(crate) fn may_stall(&self) -> bool {
+        !matches!(self, Self::File(_))
+    }
+
     /// Whether the output is the file at `path`.
     pub(crate) fn is_file(&self, path: &Path) -> bool {
         matches!(self, Self::File(file) if fs::canonicalize(path).is_ok_and(|path| path == *file))

@@ -146,6 +146,12 @@ impl Signals {
         }
     }
 
+    /// Ends the listening: from now on, a signal ends this program. Those that have come were for
+    /// the child.
+    pub(crate) fn end(self) {
+        while self.within(Duration::ZERO).unwrap_or(false) {}
+    }
+
     /// If `error` says that a signal came, ends the program as the signal would have done.
     pub(crate) fn obey(self, error: &anyhow::Error) {
         let signal = error.downcast_ref::<Interrupted>().map(|interrupted| interrupted.0);

@@ -27,7 +27,8 @@ pub const FLOWS_MAX: usize = 4_096;
 const ORDER: &str = "order";
 const TALLY: &str = "tally-";
 /// The first word of an order. A library and a program of different versions do not work together.
-const ORDER_MAGIC: &str = concat!("onramp-exec-", env!("CARGO_PKG_VERSION"));
+/// The last number grows whenever they tell each other something else.
+const ORDER_MAGIC: &str = concat!("onramp-exec-", env!("CARGO_PKG_VERSION"), ".2");
 /// The first number of a tally.
 const TALLY_MAGIC: u64 = 0x6f6e_7261_6d70_0001;
 

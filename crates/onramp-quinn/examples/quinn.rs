@@ -185,8 +185,8 @@ fn print(name: &str, run: &Measured) {
     let (median, longest) = (ms(run.rtts.len() / 2), ms(run.rtts.len().saturating_sub(1)));
     let lost = run.lost as f64 / run.sent.max(1) as f64 * 100.0;
     println!(
-        "{name:<10} {:>7.1} {:>10.0}
-{jain:>13.3} {median:>9.2} ms {longest:>10.2} ms {lost:>8.3} %",
+        "{name:<10} {:>7.1} {:>10.0} \
+         {jain:>13.3} {median:>9.2} ms {longest:>10.2} ms {lost:>8.3} %",
         sum / 1e6,
         run.cpu
     );

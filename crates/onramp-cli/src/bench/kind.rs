@@ -7,9 +7,9 @@ use clap::ValueEnum;
 pub(crate) enum Kind {
     /// Each thread has its own connected socket per flow, and calls `send` for each datagram.
     Send,
-    /// Each thread has one socket for all its flows, connected to none of them, as a server has, and
-    /// calls `sendto` for each datagram. The kernel looks up the route each time, as it does for the
-    /// socket of a link.
+    /// Each thread has one socket for all its flows, connected to none of them, as a server has,
+    /// and calls `sendto` for each datagram. The kernel looks up the route each time, as it does
+    /// for the socket of a link.
     Sendto,
     /// Sockets as for `send`; each call of `sendmmsg` sends 32 datagrams of one flow.
     Sendmmsg,

@@ -88,6 +88,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let signals = Signals::listen()?;
     let mut child = start(&args.command, &library, folder.path())?;
     let code = code(signals.wait(&mut child)?);
+    if output.as_ref().is_some_and(Output::may_stall) {
+        signals.end();
+    }
     let mut done = Vec::new();
     match Process::read_all(folder.path()) {
         Ok(mut processes) => {

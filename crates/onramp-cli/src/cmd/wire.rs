@@ -17,7 +17,6 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::ExitStatus;
 use std::thread;
-use std::time::Duration;
 
 use anyhow::{Result, anyhow};
 use onramp_core::Setup;
@@ -168,7 +167,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
     // In the namespace, the user has another number.
     let folders = control::folders();
     // A pipe's reader may never read what is left at the end.
-    let may_stall = pcap.as_ref().is_some_and(|pcap| !matches!(pcap, Output::File(_)));
+    let may_stall = [&pcap, &output].into_iter().flatten().any(Output::may_stall);
     let pcap = pcap.as_ref().map(Output::stream).transpose()?;
     onramp_wire::enter().map_err(|error| {
         anyhow!("{error}; or name the server with --relay LISTEN=TARGET, which makes no namespaces")
@@ -187,9 +186,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
     });
     let status = carry(&wire, [client, server.unwrap_or_default()], &doors, &folders, &signals);
     if may_stall {
-        // From now on, a signal ends the program. Those that have come were for the client.
-        while signals.within(Duration::ZERO).unwrap_or(false) {}
-        drop(signals);
+        signals.end();
     }
     let broken = wire.error();
     let carried = wire.cut();

@@ -29,16 +29,17 @@ impl<D: Device> Port<D> {
     ///
     /// # Errors
     ///
-    /// Returns the packet if it was not sent. The caller should then copy the payload into a packet
-    /// and push that packet with [`xmit`](Self::xmit).
+    /// Returns the packet if it was not sent, and what the thread did as owner of the port. The
+    /// caller should then copy the payload into a packet and push that packet with
+    /// [`xmit`](Self::xmit).
     pub fn xmit_lent(
         &self,
         packet: Packet,
         payload: &[u8],
         now: Instant,
         waker: &dyn PortWaker,
-    ) -> Result<Ran, Packet> {
-        let Some(mut owner) = self.intake.own_idle() else { return Err(packet) };
+    ) -> Result<Ran, (Packet, Option<Ran>)> {
+        let Some(mut owner) = self.intake.own_idle() else { return Err((packet, None)) };
         let mut run = self.begin(&mut owner, 1, Caller { now, waker, is_runner: false });
         let mut packet = Some(packet);
         let pass = AssertUnwindSafe(|| owner.pass(&mut packet, payload, &mut run));
@@ -50,7 +51,7 @@ impl<D: Device> Port<D> {
             self.take_requests(&mut owner);
         }
         let ran = self.go_on(owner, PacketList::new(), run);
-        packet.map_or(Ok(ran), Err)
+        packet.map_or(Ok(ran), |packet| Err((packet, Some(ran))))
     }
 }
 
@@ -71,9 +72,6 @@ impl<D: Device> PortState<D> {
             0 => 1,
             size => payload.len().div_ceil(size.into()).max(1),
         };
-        let mut drops = PacketList::new();
-        let cx = self.root.call(now, &mut drops);
-        self.root.passed_lent(&packet, u32::try_from(datagrams).unwrap_or(u32::MAX), &cx);
         self.own_time.skip_to(now);
         self.came += 1;
         self.pace.received(now);
@@ -84,5 +82,11 @@ impl<D: Device> PortState<D> {
         let offer = Offer::of(&out, run);
         let answer = Transmitted { calls: 1, messages: 1, retry_at: None };
         self.transmitted(&offer, answer, &mut out, run);
+        // The qdisc comes last: if it panics, the port has counted the packet as sent.
+        if let Some(packet) = run.done.back() {
+            let mut drops = PacketList::new();
+            let cx = self.root.call(now, &mut drops);
+            self.root.passed_lent(packet, u32::try_from(datagrams).unwrap_or(u32::MAX), &cx);
+        }
     }
 }

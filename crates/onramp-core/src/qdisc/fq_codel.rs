@@ -339,7 +339,7 @@ impl Qdisc for FqCodel {
     }
 
     fn can_bypass(&self) -> bool {
-        true
+        self.buckets.filters.is_empty()
     }
 
     fn keep_passing(&mut self, pkt: Packet, _cx: &mut Cx<'_>) -> Verdict {

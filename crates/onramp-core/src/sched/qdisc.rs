@@ -134,8 +134,8 @@ pub trait Qdisc: Send + Debug {
     /// Whether an enqueue of `pkt` into the qdisc, which is empty, and a dequeue at the same time
     /// `now` would return `pkt` unchanged, without a look at its payload. A port then passes a
     /// large packet by the qdisc, so that its payload need not be copied.
-    fn lets_pass(&self, _pkt: &Packet, _now: Instant) -> bool {
-        self.can_bypass()
+    fn lets_pass(&self, pkt: &Packet, _now: Instant) -> bool {
+        self.can_bypass() && self.accepts(pkt)
     }
 
     /// Counts a packet that a port has passed by the qdisc, if the qdisc has counters of its own

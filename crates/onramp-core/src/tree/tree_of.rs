@@ -10,8 +10,8 @@ use crate::sched::{Dequeue, Verdict};
 
 /// Why a packet has no value.
 const NO_VALUE: &str = "a packet in the tree has no value: it was not enqueued by \
-     `TreeOf::enqueue`, or a qdisc of the program's own has made it without `Cx::duplicate` or \
-     has changed its cookie";
+     `TreeOf::enqueue`, or another tree stands in the place of the first, or a qdisc of the \
+     program's own has made it without `Cx::duplicate` or has changed its cookie";
 
 /// A [`Tree`] each of whose packets carries a value of the type `T`: a buffer, a request, or
 /// anything else that the program owns. A value that is enqueued comes back exactly once, with its
@@ -189,6 +189,8 @@ impl<T> TreeOf<T> {
     /// Do not enqueue, dequeue or take drops through this reference. A packet that is enqueued
     /// through it has no value, so [`dequeue`](Self::dequeue) panics when the packet leaves. If a
     /// packet is taken through it, the packet's value stays inside until the `TreeOf` is dropped.
+    /// Nor put another tree in the place of this one: its packets would have no values, or those of
+    /// other packets.
     #[must_use]
     pub const fn tree_mut(&mut self) -> &mut Tree {
         &mut self.tree

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use onramp_core::{Edit, Job, Mode, Ran, Rate, Setup, SharedRate, Spec};
+use onramp_core::qdisc::{Backlog, Cx, Dequeue, Peek, Qdisc, Verdict};
+use onramp_core::{Edit, Job, Mode, PortOptions, Ran, Rate, Setup, SharedRate, Spec};
 use onramp_queue::{DropReason, Packet, PacketList};
 
 use crate::busy::make_busy;
@@ -23,7 +24,7 @@ fn world(qdisc: &str) -> World {
 #[track_caller]
 fn refused(world: &mut World) {
     let before = world.sent().len();
-    let packet = world.lend(PAYLOAD).expect_err("something makes it wait");
+    let (packet, _) = world.lend(PAYLOAD).expect_err("something makes it wait");
     assert_eq!((packet.cookie, packet.drop_reason), (world.pushed, None));
     assert_eq!((world.sent().len(), world.wire().lent.len()), (before, 0));
     world.check();
@@ -82,6 +83,7 @@ fn qdiscs_that_may_hold_it_back_change_it_or_look_at_it() {
         "noop",
         "blackhole",
         "pfifo limit 0",
+        "bfifo limit 99",
     ] {
         refused(&mut world(qdisc));
     }
@@ -119,8 +121,8 @@ fn nothing_passes_what_waits() {
     let _ = world.port.xmit(list, world.now, &world.waker).expect("there is room");
     refused(&mut world);
     world.pass(1_000_000);
-    assert!(world.lend(PAYLOAD).is_err());
-    assert_eq!(world.sent(), [0, 1]);
+    let (_, ran) = world.lend(PAYLOAD).expect_err("another packet is first");
+    assert_eq!((ran, world.sent()), (Some(ONE), vec![0, 1]));
     assert_eq!(world.lend(PAYLOAD).ok(), Some(ONE));
     world.check();
 }
@@ -203,6 +205,48 @@ fn what_comes_meanwhile_is_looked_after() {
     world.check();
     let ran = world.push(1);
     assert_eq!((ran, world.dropped(DropReason::Purged)), (Some(ONE), 4));
+}
+
+/// A qdisc that panics when it counts the packet, which the device has sent already.
+#[derive(Debug)]
+struct Miscounting;
+
+impl Qdisc for Miscounting {
+    fn enqueue(&mut self, pkt: Packet, cx: &mut Cx<'_>) -> Verdict {
+        cx.drop(pkt, DropReason::Overlimit);
+        Verdict::Dropped
+    }
+
+    fn dequeue(&mut self, _: &mut Cx<'_>) -> Dequeue {
+        Dequeue::Empty
+    }
+
+    fn peek(&mut self, _: &mut Cx<'_>) -> Peek {
+        Peek::Empty
+    }
+
+    fn backlog(&self) -> Backlog {
+        Backlog::default()
+    }
+
+    fn can_bypass(&self) -> bool {
+        true
+    }
+
+    fn passed(&mut self) {
+        panic!("it cannot count");
+    }
+
+    fn reset(&mut self, _: &mut Cx<'_>) {}
+}
+
+#[test]
+fn what_was_sent_counts_as_sent_although_the_qdisc_panics() {
+    let mut world = World::over(Box::new(Miscounting), 100, PortOptions::default());
+    world.wire().lends = true;
+    assert_eq!(world.lend(PAYLOAD).ok(), Some(ONE));
+    assert_eq!((world.port.death(), world.stats().sent), (Some("it cannot count"), 1));
+    world.check();
 }
 
 #[test]

@@ -101,7 +101,7 @@ fn step(world: &mut World, qdisc: &str, made: &mut Made, op: &Op) {
             let pkt = list.pop_front().expect("one");
             match world.port.xmit_lent(pkt, b"elsewhere", world.now, &world.waker) {
                 Ok(_) => world.pushed += 1,
-                Err(pkt) => {
+                Err((pkt, _)) => {
                     list.push_back(pkt);
                     let pushed = world.port.xmit(list, world.now, &world.waker);
                     world.pushed += u64::from(pushed.is_ok());

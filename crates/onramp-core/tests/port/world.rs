@@ -312,7 +312,7 @@ impl World {
 
     /// Offers a packet of 100 bytes whose payload is `payload`. Returns the packet if the port has
     /// not sent it; the caller then has to push it.
-    pub(crate) fn lend(&mut self, payload: &[u8]) -> Result<Ran, Packet> {
+    pub(crate) fn lend(&mut self, payload: &[u8]) -> Result<Ran, (Packet, Option<Ran>)> {
         let pkt = packet(self.pushed, 7, self.now);
         let ran = self.port.xmit_lent(pkt, payload, self.now, &self.waker);
         self.pushed += u64::from(ran.is_ok());

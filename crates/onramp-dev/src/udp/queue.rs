@@ -149,12 +149,17 @@ impl<W: Wire> Queue<W> {
     /// not fit one message, or if the kernel has not taken it; `transmit` then finds out why.
     pub(super) fn transmit_lent(&mut self, pkt: &Packet, payload: &[u8], now: Instant) -> bool {
         let Some(close) = self.builder.whole(pkt, payload.len(), now) else { return false };
-        self.stats.calls.add(1);
-        let wire = &mut self.wire;
-        let Ok(shape) = self.messages.send_lent(payload, &close, |messages| wire.send(messages))
-        else {
-            return false;
+        let mut offer = || {
+            self.stats.calls.add(1);
+            self.messages.send_lent(payload, &close, |messages| self.wire.send(messages))
         };
+        let mut sent = offer();
+        if let Err(Verdict::Condemned(_)) = sent.map_err(verdict) {
+            // The error may belong to an earlier packet: see `send`.
+            sent = offer();
+            self.stats.earlier_errors.add(sent.is_ok().into());
+        }
+        let Ok(shape) = sent else { return false };
         let gso = count_sent(&self.stats, &[shape]);
         self.strikes = if gso > 0 { 0 } else { self.strikes };
         self.took();

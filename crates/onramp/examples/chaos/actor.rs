@@ -28,6 +28,8 @@ thread_local! {
 /// Greatest length of a payload, bytes. It is larger than a stamp (the numbers at the beginning of
 /// a payload that say where its packet comes from).
 const PAYLOAD_MAX: usize = 1_200;
+/// Greatest length of a payload that an idle port sends without a copy, bytes.
+const LENT_MAX: usize = 9_000;
 
 pub(crate) struct Actor<'w> {
     world: &'w World,
@@ -202,7 +204,11 @@ impl<'w> Actor<'w> {
     /// packet, the number of the packet, and the number of the flow.
     fn payload(&mut self, order: u64) -> Vec<u8> {
         let stamp = ordered(self.ledger.id, self.ledger.next(), order);
-        let len = if self.rng.bool() { 0 } else { self.rng.usize(0..PAYLOAD_MAX) };
+        let len = match self.rng.u32(0..20) {
+            0..10 => 0,
+            10 => self.rng.usize(PAYLOAD_MAX..LENT_MAX),
+            _ => self.rng.usize(0..PAYLOAD_MAX),
+        };
         let mut payload = vec![0; len.max(stamp.len())];
         payload[..stamp.len()].copy_from_slice(&stamp);
         payload

@@ -26,6 +26,7 @@ counts! {
     Blocks: "devices that blocked",
     BlockedClose: "closes that a device kept waiting",
     Deaths: "devices that died",
+    Lent: "messages that a device read from the sender's memory",
     CloseAsFuture: "closes as futures",
     CloseWithWaiters: "closes with waiters",
     Cancelled: "cancelled futures",

@@ -293,6 +293,26 @@ impl Device for Moody {
         note_moved((before - burst.len()).into());
         out
     }
+
+    fn transmit_lent(&mut self, packet: &Packet, payload: &[u8], now: Instant) -> bool {
+        assert!(!self.weather.doom.load(SeqCst), "{DEAD}");
+        if self.to.is_some() || now < self.full_until {
+            return false;
+        }
+        match self.rng.u32(0..400) {
+            0 if self.mortal && self.rng.u32(0..3) == 0 => panic!("{DEAD}"),
+            1 => self.block(now),
+            2..=40 => return false,
+            _ => {}
+        }
+        assert_eq!(self.left, 0, "a packet is lent only to a port that holds none");
+        Met::Lent.note();
+        let whole = packet.duplicate_with(payload);
+        self.weather.check(&whole);
+        self.weather.comes(&whole);
+        note_moved(1);
+        true
+    }
 }
 
 /// Receives packets as receiver `index` in random ways: reads all packets, reads a few, reads none

@@ -151,7 +151,11 @@ impl Sender {
                 shared.follow_up(slot, ran);
                 true
             }
-            Err(packet) => {
+            Err((packet, ran)) => {
+                if let Some(ran) = ran {
+                    self.slice_over = is_over(self.slice_start, now);
+                    shared.follow_up(slot, ran);
+                }
                 let mut list = PacketList::from_iter([packet]);
                 watched.revoke(pool, &mut list);
                 pool.revoke(&mut list);

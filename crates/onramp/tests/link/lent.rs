@@ -4,7 +4,10 @@ use std::net::UdpSocket;
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use onramp::{Completion, Link, Message, Mode, Sender};
+use onramp::{
+    Completion, Device, DeviceInfo, Instant, Link, Message, Mode, Packet, PacketList, Sender,
+    Transmitted,
+};
 
 use crate::common::{LONG, balanced, credits, in_time};
 
@@ -28,6 +31,100 @@ fn received(socket: &UdpSocket) -> Vec<u8> {
     let len = socket.recv(&mut buffer).expect("a datagram");
     buffer.truncate(len);
     buffer
+}
+
+/// A device that sends messages from the caller's memory, and keeps their addresses and sizes.
+struct Lender {
+    info: DeviceInfo,
+    lent: Arc<Mutex<Vec<(usize, usize)>>>,
+}
+
+impl Device for Lender {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn transmit(
+        &mut self,
+        burst: &mut PacketList,
+        done: &mut PacketList,
+        _: Instant,
+    ) -> Transmitted {
+        done.append(burst);
+        Transmitted::default()
+    }
+
+    fn transmit_lent(&mut self, packet: &Packet, payload: &[u8], _: Instant) -> bool {
+        assert!(packet.payload().is_empty());
+        self.lent.lock().expect("no panic").push((payload.as_ptr().addr(), payload.len()));
+        true
+    }
+}
+
+/// The device gets the caller's own memory from 4,096 bytes on, unless a cork or a credit is in the
+/// way.
+#[test]
+fn the_device_reads_the_memory_of_the_caller() {
+    let lent = Arc::<Mutex<Vec<_>>>::default();
+    let info = DeviceInfo::new("lender".to_owned(), 1_514).never_blocks();
+    let device = Box::new(Lender { info, lent: lent.clone() });
+    let builder = Link::devices([device as Box<dyn Device>]).qdisc("pfifo").credits(credits(2));
+    let link = builder.build().expect("a link");
+    let mut sender = link.sender();
+    let flow = sender.flow(None);
+    let data = payload(1, 65_507);
+    let taken = |lent: &Mutex<Vec<_>>| std::mem::take(&mut *lent.lock().expect("no panic"));
+    for size in [4_095, 4_096, 9_000, 65_507] {
+        sender.try_send(&flow, &data[..size]).expect("it is accepted");
+        let message = Message { payload: &data[1..size], segment: 1_000, ..Message::default() };
+        sender.try_send_message(&flow, &message).expect("it is accepted");
+        let all = [(data.as_ptr().addr(), size), (data[1..].as_ptr().addr(), size - 1)];
+        let expected: Vec<_> = all.into_iter().filter(|(_, size)| *size >= 4_096).collect();
+        assert_eq!(taken(&lent), expected, "{size}");
+        assert_eq!(sender.reclaim(), 2);
+    }
+    // Packets that a cork holds back leave first.
+    sender.cork();
+    sender.try_send(&flow, &data).expect("it is accepted");
+    assert_eq!(taken(&lent), []);
+    sender.uncork().expect("there is room");
+    // Packets that the caller keeps use up the credits.
+    assert!(sender.flush(LONG));
+    let kept = [(); 2].map(|()| sender.packet(&flow, b"kept").expect("there are two credits"));
+    assert_eq!(sender.try_send(&flow, &data), Err(onramp::TrySendError::Full));
+    assert_eq!(taken(&lent), []);
+    drop(kept);
+    sender.try_send(&flow, &data).expect("the credits are back");
+    assert_eq!(taken(&lent).len(), 1);
+    balanced(&link.stats());
+}
+
+/// Filters of a qdisc see large messages as they see small ones, and limits hold for both.
+#[test]
+fn filters_and_limits_hold_for_large_messages() {
+    for (qdisc, lines) in [
+        ("fq_codel", &["filter add parent 1: protocol all matchall action drop"][..]),
+        ("sfq", &["filter add parent 1: protocol all matchall action drop"]),
+        ("pfifo", &["qdisc add clsact", "filter add egress protocol all matchall action drop"]),
+        ("bfifo limit 2000", &[]),
+    ] {
+        let (lent, info) = (Arc::default(), DeviceInfo::new("lender".to_owned(), 1_514));
+        let device = Box::new(Lender { info, lent: Arc::clone(&lent) });
+        let link = Link::devices([device as Box<dyn Device>]).build().expect("a link");
+        link.change(&*format!("qdisc replace root handle 1: {qdisc}")).expect("a line of tc");
+        for line in lines {
+            link.change(*line).expect("a line of tc");
+        }
+        let mut sender = link.sender();
+        let flow = sender.flow(None);
+        for size in [4_095, 4_096, 9_000] {
+            sender.try_send(&flow, &payload(1, size)).expect("it is accepted");
+        }
+        assert!(sender.flush(LONG));
+        let stats = link.stats();
+        assert_eq!((stats.sent, stats.dropped_total()), (0, 3), "{qdisc}");
+        balanced(&stats);
+    }
 }
 
 /// Keeps the completions of a sender.

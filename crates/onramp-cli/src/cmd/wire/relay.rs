@@ -51,6 +51,9 @@ pub(super) fn run(
     let status = carry(&relay, client, &addresses.join(","), &signals);
     let broken = relay.error();
     let (carried, counts) = relay.stop();
+    if output.is_some_and(Output::may_stall) {
+        signals.end();
+    }
     let code = status?.map(code);
     let text = || report::relay_text(&carried, &counts);
     let json = || report::relay_json(&carried, &addresses, &counts, code);

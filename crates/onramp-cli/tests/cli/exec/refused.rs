@@ -3,14 +3,17 @@
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::fs::{PermissionsExt as _, chown, symlink};
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::thread;
+use std::time::Duration;
 
 use rustix::fs::{CWD, mkfifoat};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use super::{exec, has, library, received, receiver, told};
+use super::{LONG, exec, has, library, received, receiver, told};
 use crate::{assert_fails, onramp, skip, stderr};
 
 fn run(program: &[&str]) -> std::process::Output {
@@ -120,6 +123,43 @@ fn signals_go_on_to_the_program() {
     assert_eq!(line, "ready\n");
     kill_process(Pid::from_child(&child), Signal::TERM).expect("it runs");
     assert_eq!(child.wait().expect("it was started").code(), Some(143));
+}
+
+fn await_that(what: &str, mut is: impl FnMut() -> bool) {
+    const LOOK: Duration = Duration::from_millis(20);
+    let looks = LONG.as_millis() / LOOK.as_millis();
+    let seen = (0..looks).any(|_| {
+        thread::sleep(LOOK);
+        is()
+    });
+    assert!(seen, "never: {what}");
+}
+
+/// Nobody may ever read the FIFO into which a report is to go. Then a signal ends the command, when
+/// its program has ended.
+#[test]
+fn a_signal_ends_a_report_that_nobody_reads() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (fifo, done) = (folder.path().join("fifo"), folder.path().join("done"));
+    mkfifoat(CWD, &fifo, 0o777.into()).expect("room");
+    let json = fifo.to_str().expect("UTF-8");
+    let relay = ["wire", "--relay", "127.0.0.1:0=127.0.0.1:9"];
+    for command in [&["exec"][..], &relay] {
+        let touch = ["--quiet", "--json", json, "--", "touch", done.to_str().expect("UTF-8")];
+        let mut child = onramp([command, &touch].concat()).spawn().expect("it runs");
+        await_that("the program has run", || done.exists());
+        // The first signals may still be for the program.
+        let mut status = None;
+        await_that("a signal ends it", || {
+            status = child.try_wait().expect("it is ours");
+            if status.is_none() {
+                kill_process(Pid::from_child(&child), Signal::TERM).expect("it is ours");
+            }
+            status.is_some()
+        });
+        assert_eq!(status.and_then(|status| status.signal()), Some(15), "{command:?}");
+        fs::remove_file(&done).expect("it is ours");
+    }
 }
 
 #[test]

@@ -63,15 +63,28 @@ fn what_needs_several_messages_is_left_to_transmit() {
 /// The kernel refuses the message. The queue keeps nothing of it; `transmit` finds out why.
 #[test]
 fn a_refusal_leaves_nothing_behind() {
-    for answer in [Fail(EAGAIN), Fail(ECONNREFUSED), Take(0)] {
-        let mut queue = queue([answer]);
+    for (answers, calls) in [
+        (vec![Fail(EAGAIN)], 1),
+        (vec![Fail(ECONNREFUSED), Fail(ECONNREFUSED)], 2),
+        (vec![Take(0)], 1),
+    ] {
+        let mut queue = queue(answers);
         assert!(!queue.transmit_lent(&bare(0), &payload(0, 5_000), NOW));
         assert_eq!((queue.wire.taken.len(), queue.stats.messages.get()), (0, 0));
-        assert_eq!(queue.stats.calls.get(), 1);
+        assert_eq!((queue.stats.calls.get(), queue.stats.earlier_errors.get()), (calls, 0));
         let (done, _) = transmit(&mut queue, &mut run(&[700, 700, 300]));
         assert_eq!(done.len(), 3);
         assert_eq!(queue.wire.datagrams(), [payload(0, 700), payload(1, 700), payload(2, 300)]);
     }
+}
+
+/// The first call reports the error of an earlier packet. The message is offered again, and sent.
+#[test]
+fn an_earlier_error_is_counted() {
+    let mut queue = queue([Fail(ECONNREFUSED)]);
+    assert!(queue.transmit_lent(&bare(0), &payload(0, 5_000), NOW));
+    assert_eq!((queue.stats.calls.get(), queue.stats.earlier_errors.get()), (2, 1));
+    assert_eq!(queue.wire.datagrams(), [payload(0, 5_000)]);
 }
 
 /// A wire that panics leaves no message whose payload may be gone.
