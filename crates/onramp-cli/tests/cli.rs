@@ -46,8 +46,23 @@ mod xdp;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::thread;
+use std::time::Duration;
 
 use serde_json::Value;
+
+/// Waits until `is` returns true. Panics with `what` if that takes more than a minute.
+fn wait_until(what: &str, mut is: impl FnMut() -> bool) {
+    const LOOK: Duration = Duration::from_millis(5);
+    let looks = Duration::from_secs(60).as_millis() / LOOK.as_millis();
+    let seen = (0..looks).any(|_| {
+        is() || {
+            thread::sleep(LOOK);
+            false
+        }
+    });
+    assert!(seen, "never: {what}");
+}
 
 /// Returns a command that runs the program with these arguments. A shell that started the tests in
 /// the background made them ignore SIGINT. The program would inherit that and, as it should, go on

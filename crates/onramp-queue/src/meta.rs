@@ -41,6 +41,22 @@ pub struct Meta {
 }
 
 impl Meta {
+    /// Returns how many datagrams a payload of `payload` bytes is in this packet: several if
+    /// [`gso_size`](Self::gso_size) is smaller.
+    ///
+    /// ```
+    /// let meta = onramp_queue::Meta { gso_size: 1_000, ..Default::default() };
+    /// assert_eq!([0, 1, 1_000, 1_001].map(|payload| meta.datagrams_in(payload)), [1, 1, 1, 2]);
+    /// ```
+    #[must_use]
+    #[inline]
+    pub fn datagrams_in(&self, payload: usize) -> usize {
+        match self.gso_size {
+            0 => 1,
+            size => payload.div_ceil(size.into()).max(1),
+        }
+    }
+
     /// Marks the packet as one that a device took at `now_ns` (nanoseconds on the link's clock). A
     /// device calls `mark_sent` before it hands a packet over to other code, so that the packet's
     /// [`Completion`](crate::Completion) is right. The port marks all packets that the device gives

@@ -211,11 +211,7 @@ impl Pool {
     /// Panics when `payload` exceeds [`PAYLOAD_MAX`].
     #[inline]
     pub fn take(&mut self, payload: usize) -> Option<Packet> {
-        assert!(payload <= PAYLOAD_MAX, "a payload has at most {PAYLOAD_MAX} bytes");
-        #[expect(clippy::cast_possible_truncation, reason = "checked above")]
-        let held = payload as u16;
-        let class = CLASSES.iter().position(|&size| size >= held).unwrap_or(CLASSES.len() - 1);
-        self.take_of(class, held)
+        self.take_with(payload, payload)
     }
 
     /// Takes a packet as [`take`](Self::take) does, for a payload of `payload` bytes that lies
@@ -225,19 +221,20 @@ impl Pool {
     ///
     /// Panics when `payload` exceeds [`PAYLOAD_MAX`].
     pub fn take_bare(&mut self, payload: usize) -> Option<Packet> {
-        assert!(payload <= PAYLOAD_MAX, "a payload has at most {PAYLOAD_MAX} bytes");
-        #[expect(clippy::cast_possible_truncation, reason = "checked above")]
-        let held = payload as u16;
-        self.take_of(0, held)
+        self.take_with(payload, 0)
     }
 
-    /// Takes a packet from a node of this class, which uses up credits for `held` bytes.
+    /// Takes a packet with room for `room` bytes, which uses up credits for `payload` bytes.
     #[inline]
-    fn take_of(&mut self, class: usize, held: u16) -> Option<Packet> {
-        let charge = held.into();
+    fn take_with(&mut self, payload: usize, room: usize) -> Option<Packet> {
+        assert!(payload <= PAYLOAD_MAX, "a payload has at most {PAYLOAD_MAX} bytes");
+        #[expect(clippy::cast_possible_truncation, reason = "checked above")]
+        let (charge, held) = (payload as u32, payload as u16);
         if !self.has_room(charge) {
             return None;
         }
+        let fits = |size: &u16| usize::from(*size) >= room;
+        let class = CLASSES.iter().position(fits).unwrap_or(CLASSES.len() - 1);
         let mut node = self.free[class];
         if node.is_null() {
             node = Node::alloc(CLASSES[class], self.home.as_ptr());

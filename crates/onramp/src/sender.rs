@@ -546,7 +546,7 @@ fn charge_all(packet: &mut Packet, payload: usize, overhead: u32) {
     if packet.layer() != Layer::Datagram {
         return;
     }
-    let datagrams = payload.div_ceil(packet.gso_size.into()).max(1);
+    let datagrams = packet.datagrams_in(payload);
     let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
     if packet.len == count(payload).saturating_add(overhead) {
         packet.len = count(payload).saturating_add(count(datagrams).saturating_mul(overhead));

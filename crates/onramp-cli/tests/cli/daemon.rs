@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::{onramp, skip};
+use super::{onramp, skip, wait_until};
 
 /// How long a test waits for an event that it expects. This is long enough even on a slow machine.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -56,15 +56,6 @@ fn help_needs_no_daemon() {
     let output = run("tc qdisc show");
     assert_eq!(output.status.code(), Some(2));
     assert!(text(&output.stderr).contains("no daemon runs at "), "{}", text(&output.stderr));
-}
-
-/// Waits until `is` returns true. Panics with `what` if that takes too long.
-fn wait_until(what: &str, mut is: impl FnMut() -> bool) {
-    let begin = now();
-    while !is() {
-        assert!(now() - begin < PATIENCE, "never: {what}");
-        std::thread::sleep(Duration::from_millis(2));
-    }
 }
 
 /// A daemon in a folder of its own. The daemon is killed when this value is dropped.

@@ -68,10 +68,7 @@ impl<D: Device> PortState<D> {
                 && self.device.transmit_lent(packet, payload, now)
         });
         let Some(packet) = sent else { return };
-        let datagrams = match packet.gso_size {
-            0 => 1,
-            size => payload.len().div_ceil(size.into()).max(1),
-        };
+        let datagrams = packet.datagrams_in(payload.len());
         self.own_time.skip_to(now);
         self.came += 1;
         self.pace.received(now);

@@ -124,9 +124,8 @@ impl Builder {
     /// Returns how to close the one message in which `pkt` leaves, if its payload has `len` bytes
     /// and lies elsewhere. Returns `None` if the packet does not fit one message.
     pub(super) fn whole(&self, pkt: &Packet, len: usize, now: Instant) -> Option<Close> {
-        let size = usize::from(pkt.gso_size);
-        let segments = if size == 0 { 1 } else { len.div_ceil(size).max(1) };
-        let segments = u16::try_from(segments).ok().filter(|most| *most <= self.segments_max)?;
+        let segments = u16::try_from(pkt.datagrams_in(len)).ok();
+        let segments = segments.filter(|segments| *segments <= self.segments_max)?;
         let name = self.route.name(pkt.dest());
         (len <= MESSAGE_MAX).then(|| Close {
             name,

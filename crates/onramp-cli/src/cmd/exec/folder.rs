@@ -2,6 +2,7 @@
 
 use std::env;
 use std::fs::{self, File};
+use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
@@ -29,7 +30,12 @@ impl Folder {
             let dir = tempfile::Builder::new().prefix(PREFIX).tempdir();
             let dir = dir.context("cannot make a folder for what the processes count")?;
             // Another command removes the folder if it comes before the lock.
-            let Ok(lock) = File::open(dir.path()) else { continue };
+            let lock = match File::open(dir.path()) {
+                Err(error) if error.kind() == ErrorKind::NotFound => continue,
+                opened => {
+                    opened.with_context(|| format!("cannot open {}", dir.path().display()))?
+                }
+            };
             // A file system without locks lets nobody remove the folder.
             let _ = lock.lock();
             if dir.path().is_dir() {

@@ -3,18 +3,16 @@
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::fs::{PermissionsExt as _, chown, symlink};
-use std::os::unix::process::ExitStatusExt as _;
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::thread;
-use std::time::Duration;
 
 use rustix::fs::{CWD, mkfifoat};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use super::{LONG, exec, has, library, received, receiver, told};
-use crate::{assert_fails, onramp, skip, stderr};
+use super::{exec, has, library, received, receiver, told};
+use crate::{assert_fails, onramp, root, skip, stderr, wait_until};
 
 fn run(program: &[&str]) -> std::process::Output {
     exec(&[], program).output().expect("it runs")
@@ -125,16 +123,6 @@ fn signals_go_on_to_the_program() {
     assert_eq!(child.wait().expect("it was started").code(), Some(143));
 }
 
-fn await_that(what: &str, mut is: impl FnMut() -> bool) {
-    const LOOK: Duration = Duration::from_millis(20);
-    let looks = LONG.as_millis() / LOOK.as_millis();
-    let seen = (0..looks).any(|_| {
-        thread::sleep(LOOK);
-        is()
-    });
-    assert!(seen, "never: {what}");
-}
-
 /// Nobody may ever read the FIFO into which a report is to go. Then a signal ends the command, when
 /// its program has ended.
 #[test]
@@ -147,10 +135,10 @@ fn a_signal_ends_a_report_that_nobody_reads() {
     for command in [&["exec"][..], &relay] {
         let touch = ["--quiet", "--json", json, "--", "touch", done.to_str().expect("UTF-8")];
         let mut child = onramp([command, &touch].concat()).spawn().expect("it runs");
-        await_that("the program has run", || done.exists());
+        wait_until("the program has run", || done.exists());
         // The first signals may still be for the program.
         let mut status = None;
-        await_that("a signal ends it", || {
+        wait_until("a signal ends it", || {
             status = child.try_wait().expect("it is ours");
             if status.is_none() {
                 kill_process(Pid::from_child(&child), Signal::TERM).expect("it is ours");
@@ -160,6 +148,30 @@ fn a_signal_ends_a_report_that_nobody_reads() {
         assert_eq!(status.and_then(|status| status.signal()), Some(15), "{command:?}");
         fs::remove_file(&done).expect("it is ours");
     }
+}
+
+/// A user whose mask lets nobody read new folders is told so, and only one is made.
+#[test]
+fn a_folder_that_cannot_be_read_is_named() {
+    const NOBODY: u32 = 65_534;
+    if !root() {
+        return skip("to become another user needs root");
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).expect("it is ours");
+    let copy = |from: &Path, name: &str| {
+        let to = folder.path().join(name);
+        fs::copy(from, &to).expect("room");
+        fs::set_permissions(&to, fs::Permissions::from_mode(0o755)).expect("it is ours");
+        to
+    };
+    let program = copy(Path::new(env!("CARGO_BIN_EXE_onramp")), "onramp");
+    let library = copy(library(), "library.so");
+    let mut command = Command::new("sh");
+    command.args(["-c", "umask 777; exec timeout 60 \"$0\" exec -- true"]).arg(program).uid(NOBODY);
+    command.env("ONRAMP_PRELOAD", library).env("TMPDIR", folder.path());
+    let output = command.output().expect("it runs");
+    assert_fails(&output, 1, &["cannot open", "onramp-counts-", "Permission denied"]);
 }
 
 #[test]
