@@ -129,6 +129,11 @@ impl Datagrams<'_> {
             let first = Moment::now(&counts)?;
             phase.set(Phase::Measure);
             pause(window)?;
+            // On a crowded machine, nothing may have come yet, so that there would be no figures.
+            let until = MonotonicClock.now() + PATIENCE;
+            while counts.received() == first.received && MonotonicClock.now() < until {
+                pause(LOOK)?;
+            }
             let last = Moment::now(&counts)?;
             drop(stops);
             sender.join().map_err(|_| Error::Panicked)??;
