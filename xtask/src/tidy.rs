@@ -21,6 +21,7 @@ const UNSAFE: &[&str] = &[
     "crates/onramp-preload/src/entry/",
     "crates/onramp-preload/src/sys/",
     "crates/onramp-differential/src/reach.rs",
+    "crates/onramp-machine/src/fiber.rs",
     "crates/onramp-lab/src/cell.rs",
     "crates/onramp-lab/src/cell/",
 ];

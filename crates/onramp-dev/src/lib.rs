@@ -39,6 +39,7 @@ mod null;
 mod packet;
 mod receive;
 mod spin;
+mod sync;
 mod sys;
 #[cfg(feature = "tap")]
 mod tap;

@@ -12,14 +12,14 @@
 mod recv;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::thread;
 use std::time::Duration;
 
 use onramp_core::{Clock, Device, DeviceInfo, Instant, Transmitted};
 use onramp_queue::{Armed, Counter, DropReason, Mailbox, Packet, PacketList, Reader, Undelivered};
 
 use crate::backoff::Backoff;
+use crate::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use crate::sync::thread;
 use crate::{MonotonicClock, ThreadWaker};
 
 pub use self::recv::Recv;

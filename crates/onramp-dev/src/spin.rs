@@ -40,6 +40,10 @@ pub(crate) fn calibrate() {
 /// has passed.
 #[inline]
 pub(crate) fn spin(ns: u64) {
+    #[cfg(sim)]
+    if onramp_machine::hook::processor().is_some() {
+        return onramp_machine::hook::work(ns);
+    }
     let start = MonotonicClock.now();
     let pace = PACE.get_or_init(Pace::measure);
     pace.pass(ns, || MonotonicClock.now().since(start), idle);

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 use std::task::{Wake, Waker};
-use std::thread::{self, Thread};
+
+use crate::sync::thread::{self, Thread};
 
 #[derive(Debug)]
 struct Unpark(Thread);

@@ -1,7 +1,7 @@
 //! Counters for statistics: one thread at a time writes a counter, any number of threads read it,
 //! and no access needs a locked instruction.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use crate::sync::{CounterWord as AtomicU64, Ordering::Relaxed};
 
 /// A number that one thread at a time writes (for example the owner of a port, or a sender) and
 /// that any thread reads.

@@ -179,6 +179,7 @@ impl Node {
             before: Before::New,
         };
         let fresh = Self { next: UnsafeCell::new(ptr::null_mut()), meta: Meta::default(), tail };
+        crate::sync::writes(node, size_of::<Self>());
         // SAFETY: the caller owns the memory.
         unsafe { node.write(fresh) };
     }
@@ -242,6 +243,7 @@ impl Node {
     /// The caller owns the node.
     #[inline]
     pub(crate) unsafe fn home(node: *mut Self) -> *const Home {
+        crate::sync::reads(node.wrapping_byte_add(64), 1);
         // SAFETY: the caller owns the node, so the node is alive; `home` never changes.
         unsafe { (*node).tail.home }
     }
@@ -294,6 +296,7 @@ impl Node {
     /// The caller owns the node, and lends it read-only for `'a`.
     #[inline]
     pub(crate) unsafe fn meta<'a>(node: *mut Self) -> &'a Meta {
+        crate::sync::reads(node, 1);
         // SAFETY: the caller owns the node, so the node is alive, and nobody writes it for `'a`.
         unsafe { &(*node).meta }
     }
@@ -303,6 +306,7 @@ impl Node {
     /// The caller owns the node and keeps it for `'a`.
     #[inline]
     pub(crate) unsafe fn parts<'a>(node: *mut Self) -> (&'a mut Meta, &'a mut Tail) {
+        crate::sync::changes(node, size_of::<Self>());
         // SAFETY: the caller owns the node, so the node is alive, and nobody else refers to it.
         let meta = unsafe { &mut (*node).meta };
         // SAFETY: the caller owns the node, and `tail` does not overlap `meta`.

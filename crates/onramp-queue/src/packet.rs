@@ -91,6 +91,7 @@ impl Packet {
         let len = usize::from(self.tail().payload_len);
         // SAFETY: `payload_len <= capacity`, so reads through the pointer stay in the allocation.
         let start = unsafe { self.payload_start() };
+        crate::sync::reads(start, len);
         // SAFETY: `set_payload` wrote the first `payload_len` bytes, and `self` stays borrowed as
         // long as the slice.
         unsafe { std::slice::from_raw_parts(start, len) }
@@ -104,6 +105,7 @@ impl Packet {
         // SAFETY: `payload_len <= capacity`, so accesses through the pointer stay in the
         // allocation.
         let start = unsafe { self.payload_start() }.cast_mut();
+        crate::sync::changes(start, len);
         // SAFETY: the first `payload_len` bytes have been written, they belong to this packet
         // alone, and `self` stays borrowed exclusively as long as the slice.
         unsafe { std::slice::from_raw_parts_mut(start, len) }
@@ -208,6 +210,7 @@ impl Packet {
         // SAFETY: both callers pass 0 or `payload_len`, which is at most `capacity`, so the pointer
         // stays in the allocation, or at its end.
         let place = unsafe { start.add(usize::from(at)) };
+        crate::sync::writes(place, bytes.len());
         // SAFETY: the `room` bytes from `place` belong to this packet alone; the source is another
         // object.
         unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), place, bytes.len()) };
@@ -359,6 +362,7 @@ impl Packet {
 
     #[inline]
     fn tail(&self) -> &Tail {
+        crate::sync::reads(self.0.as_ptr().wrapping_byte_add(64), 1);
         // SAFETY: the handle owns the node, so the node is alive, and only this handle refers to
         // it.
         unsafe { &(*self.0.as_ptr()).tail }
@@ -366,6 +370,7 @@ impl Packet {
 
     #[inline]
     fn tail_mut(&mut self) -> &mut Tail {
+        crate::sync::changes(self.0.as_ptr().wrapping_byte_add(64), 1);
         // SAFETY: the handle owns the node, and `self` is borrowed exclusively.
         unsafe { &mut (*self.0.as_ptr()).tail }
     }
@@ -414,6 +419,7 @@ impl Deref for Packet {
     type Target = Meta;
     #[inline]
     fn deref(&self) -> &Meta {
+        crate::sync::reads(self.0.as_ptr(), 1);
         // SAFETY: the handle owns the node, so the node is alive, and only this handle refers to
         // it.
         unsafe { &(*self.0.as_ptr()).meta }
@@ -423,6 +429,7 @@ impl Deref for Packet {
 impl DerefMut for Packet {
     #[inline]
     fn deref_mut(&mut self) -> &mut Meta {
+        crate::sync::changes(self.0.as_ptr(), 1);
         // SAFETY: the handle owns the node, and `self` is borrowed exclusively.
         unsafe { &mut (*self.0.as_ptr()).meta }
     }

@@ -1,5 +1,7 @@
-//! The only file of this crate that names synchronisation primitives: those of std, or those of a
-//! model checker if `--cfg loom` or `--cfg shuttle` is set.
+//! The only file of this crate that names synchronisation primitives: those of std, those of a
+//! model checker if `--cfg loom` or `--cfg shuttle` is set, or those of the simulated machine
+//! (crate `onramp-machine`) if `--cfg sim` is set. On the simulated machine, each access to memory
+//! that several threads use is charged what it costs there.
 
 #[cfg(loom)]
 pub(crate) use loom::{
@@ -8,10 +10,20 @@ pub(crate) use loom::{
     sync::Arc,
     sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering, fence},
 };
-#[cfg(not(any(loom, shuttle)))]
+#[cfg(sim)]
+pub(crate) use onramp_machine::{
+    sync::atomic::{
+        AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicU64 as CounterWord, Ordering,
+        fence,
+    },
+    thread_local,
+};
+#[cfg(not(any(loom, shuttle, sim)))]
 pub(crate) use std::sync::atomic::{
     AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering, fence,
 };
+#[cfg(not(sim))]
+pub(crate) use std::{sync::atomic::AtomicU64 as CounterWord, thread_local};
 
 #[cfg(shuttle)]
 pub(crate) use shuttle::sync::atomic::{
@@ -37,12 +49,16 @@ impl<T> UnsafeCell<T> {
     }
 
     #[inline]
+    #[cfg_attr(sim, track_caller)]
     pub(crate) fn with<R>(&self, f: impl FnOnce(*const T) -> R) -> R {
+        reads(self.0.get(), size_of::<T>());
         f(self.0.get())
     }
 
     #[inline]
+    #[cfg_attr(sim, track_caller)]
     pub(crate) fn with_mut<R>(&self, f: impl FnOnce(*mut T) -> R) -> R {
+        changes(self.0.get(), size_of::<T>());
         f(self.0.get())
     }
 }
@@ -116,9 +132,42 @@ pub(crate) struct Padded<T>(pub(crate) T);
 #[cfg(not(loom))]
 pub(crate) const LINES: usize = align_of::<Padded<()>>();
 
+/// Charges, on the simulated machine, that ordinary code reads `bytes` bytes.
+#[inline]
+#[cfg_attr(sim, track_caller)]
+pub(crate) fn reads<T>(at: *const T, bytes: usize) {
+    #[cfg(sim)]
+    onramp_machine::hook::read(at, bytes);
+    #[cfg(not(sim))]
+    let _ = (at, bytes);
+}
+
+/// Charges, on the simulated machine, that ordinary code reads and writes `bytes` bytes.
+#[inline]
+#[cfg_attr(sim, track_caller)]
+pub(crate) fn changes<T>(at: *const T, bytes: usize) {
+    #[cfg(sim)]
+    onramp_machine::hook::change(at, bytes);
+    #[cfg(not(sim))]
+    let _ = (at, bytes);
+}
+
+/// Charges, on the simulated machine, that ordinary code writes `bytes` bytes without reading them.
+#[inline]
+#[cfg_attr(sim, track_caller)]
+pub(crate) fn writes<T>(at: *const T, bytes: usize) {
+    #[cfg(sim)]
+    onramp_machine::hook::write(at, bytes);
+    #[cfg(not(sim))]
+    let _ = (at, bytes);
+}
+
 /// Prefetches the cache line at `at` for reading. Any address is allowed, even null.
 #[inline]
+#[cfg_attr(sim, track_caller)]
 pub(crate) fn prefetch<T>(at: *const T) {
+    #[cfg(sim)]
+    onramp_machine::hook::prefetch(at);
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     // SAFETY: a prefetch reads nothing and faults on no address.
     unsafe {
@@ -141,7 +190,10 @@ pub(crate) fn prefetch<T>(at: *const T) {
 /// unless the compiler may assume that the processor has `PREFETCHW`. All 64-bit processors accept
 /// `PREFETCHW`; those without it execute it as a no-op.
 #[inline]
+#[cfg_attr(sim, track_caller)]
 pub(crate) fn prefetch_write<T>(at: *const T) {
+    #[cfg(sim)]
+    onramp_machine::hook::prefetch_write(at);
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     // SAFETY: a prefetch changes no memory and faults on no address.
     unsafe {

@@ -6,6 +6,8 @@ use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::Waker;
 
+use crate::sync::thread_local;
+
 thread_local! {
     /// Number of wakers whose calls have begun and not yet ended in this thread; a waker may cause
     /// the call of another.

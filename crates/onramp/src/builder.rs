@@ -10,7 +10,6 @@ use std::hash::{BuildHasher, Hasher};
 use std::io;
 use std::num::NonZero;
 use std::sync::Arc;
-use std::thread;
 use std::time::Duration;
 
 use onramp_core::qdisc::Kind;
@@ -25,6 +24,7 @@ use self::udp::Sockets;
 use crate::Link;
 use crate::runner::StartError;
 use crate::shared::{BoxDevice, CREDITS_MIN, LinkConfig, Setup, UdpSockets};
+use crate::sync::thread;
 use crate::timing::Timing;
 
 /// Greatest default number of ports of a link that binds its own sockets. The default is one port

@@ -1,8 +1,9 @@
 //! The filters that packets meet when they come in at a link's device.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, PoisonError, TryLockError};
 
+use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::sync::{Mutex, MutexGuard};
 use onramp_core::filter::FilterSpec;
 use onramp_core::view::QdiscView;
 use onramp_core::{Change, Ingress, Instant, Setup};

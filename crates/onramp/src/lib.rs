@@ -58,6 +58,8 @@ mod slots;
 #[cfg(feature = "link")]
 mod stats;
 #[cfg(feature = "link")]
+mod sync;
+#[cfg(feature = "link")]
 mod timing;
 
 #[cfg(feature = "udp")]

@@ -7,13 +7,14 @@ use std::collections::{HashMap, VecDeque};
 use std::hash::BuildHasher;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use onramp_dev::Source;
 use onramp_queue::Credits;
 
 use self::peer::lock;
+use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::{Link, Mapping};
 
 pub use self::peer::Peer;

@@ -21,8 +21,6 @@ mod room_call;
 mod thread_group;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
 use std::time::Duration;
 
 use onramp_core::{Clock, Device, Instant, PortWaker, Ran, TICK_NS};
@@ -30,6 +28,8 @@ use onramp_dev::{Priority, Timer};
 use onramp_queue::{Alarm, Counter, Due, Gate, NEVER, Post};
 
 use crate::slots::{Slot, Slots, Visits};
+use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::sync::thread;
 
 pub(crate) use by_hand::turn;
 pub(crate) use room_call::RoomCall;

@@ -11,7 +11,6 @@ mod watch;
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::thread;
 use std::time::Duration;
 
 use onramp_core::{Clock, Instant, QUOTA};
@@ -23,6 +22,7 @@ use self::message::LENT_MIN;
 use self::watch::Watched;
 use crate::shared::{Handle, Shared};
 use crate::stats::{SenderCounters, SenderEnd};
+use crate::sync::thread;
 use crate::{Flow, Mapping, Rejected, SendError, TrySendError};
 
 pub use flush::Flushed;

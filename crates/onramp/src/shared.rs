@@ -6,9 +6,7 @@ mod recall;
 use std::collections::VecDeque;
 use std::mem::offset_of;
 use std::ops::{Deref, DerefMut, Range};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
-use std::thread::{self, ThreadId};
+use std::sync::{Arc, OnceLock, PoisonError, TryLockError};
 use std::time::Duration;
 
 use onramp_core::qdisc::{Cx, Qdisc};
@@ -26,6 +24,9 @@ use crate::ingress::LinkIngress;
 use crate::runner::{Rig, RoomCall, Serves, SlotWaker};
 use crate::slots::{Slot, Slots};
 use crate::stats::{SenderEnd, Totals};
+use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use crate::sync::thread::{self, ThreadId};
+use crate::sync::{Mutex, MutexGuard};
 use crate::timing::Timing;
 use crate::{PortError, TrySendError};
 

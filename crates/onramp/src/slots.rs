@@ -3,9 +3,9 @@
 
 use std::fmt;
 use std::mem::offset_of;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use crate::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use onramp_core::{Device, Instant, Port};
 use onramp_queue::{Due, Marks, Succession};
 

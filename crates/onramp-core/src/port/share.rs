@@ -21,8 +21,9 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
+use crate::base::sync::ShareWord;
 use crate::base::{Instant, Rate};
 
 /// After this time, in nanoseconds, a member counts the active members again.
@@ -44,7 +45,7 @@ pub struct SharedRate(Arc<Shared>);
 
 struct Shared {
     /// The rate in bytes per second; 0 means no limit.
-    rate: AtomicU64,
+    rate: ShareWord,
     members: Box<[Member]>,
 }
 
@@ -53,7 +54,7 @@ struct Shared {
 /// different thread.
 #[derive(Default)]
 #[repr(align(128))]
-struct Member(AtomicU64);
+struct Member(ShareWord);
 
 /// One member's part of a [`SharedRate`]. Only the member uses it, through `&mut self`.
 #[derive(Debug)]
@@ -76,7 +77,7 @@ impl SharedRate {
     #[must_use]
     pub fn new(rate: Rate, members: usize) -> Self {
         let members = (0..members).map(|_| Member::default()).collect();
-        Self(Arc::new(Shared { rate: AtomicU64::new(rate.as_bytes_per_second()), members }))
+        Self(Arc::new(Shared { rate: ShareWord::new(rate.as_bytes_per_second()), members }))
     }
 
     /// Returns the part of the member with the number `member`, counted from 0. Call `share` only

@@ -26,6 +26,10 @@ pub fn exact_timers() {
 /// The result is only a hint, because the thread may have moved by the time the caller uses it.
 #[must_use]
 pub fn current_cpu() -> Option<usize> {
+    #[cfg(sim)]
+    if let Some(processor) = onramp_machine::hook::processor() {
+        return Some(processor.into());
+    }
     // SAFETY: the call takes no argument and touches no memory.
     let cpu = unsafe { libc::sched_getcpu() };
     usize::try_from(cpu).ok()
@@ -38,6 +42,10 @@ pub fn current_cpu() -> Option<usize> {
 /// Fails with the kernel's error if there is no such processor or the thread may not use it.
 pub fn pin_thread(cpu: usize) -> std::io::Result<()> {
     const BITS: usize = libc::CPU_SETSIZE as usize;
+    #[cfg(sim)]
+    if onramp_machine::thread::pin(cpu) {
+        return Ok(());
+    }
     if cpu >= BITS {
         return Err(std::io::Error::from_raw_os_error(libc::EINVAL));
     }

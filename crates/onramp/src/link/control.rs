@@ -2,7 +2,6 @@
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
 
 use onramp_core::filter::FilterSpec;
@@ -14,6 +13,7 @@ use super::Link;
 use crate::ingress::LinkIngress;
 use crate::shared::{BoxDevice, Shared};
 use crate::slots::Slot;
+use crate::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use crate::{Line, PortError};
 
 /// How long a caller waits for an answer of ports whose owners are calling their devices at the

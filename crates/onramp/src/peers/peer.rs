@@ -5,9 +5,10 @@
 //! and a call that may have cancelled the request asks anew for the tasks of the list.
 
 use std::mem;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::task::{Context, Poll, Wake, Waker, ready};
 
+use crate::sync::{Mutex, MutexGuard};
 use crate::{Flow, Message, Sender, TrySendError};
 
 /// One destination of [`Peers`](crate::Peers), with a flow, a sender and credits of its own. Any

@@ -6,14 +6,15 @@
 //! ([`Alarm::rest_by`](onramp_queue::Alarm::rest_by)).
 
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::atomic::Ordering;
-use std::sync::{Mutex, TryLockError};
+use std::sync::TryLockError;
 
 use onramp_core::{Clock, Device, Instant};
 use onramp_dev::Timer;
 use onramp_queue::NEVER;
 
 use super::{Seat, Serves, round};
+use crate::sync::Mutex;
+use crate::sync::atomic::Ordering;
 
 /// What the program waits for in place of the runner's thread.
 #[derive(Debug)]

@@ -19,9 +19,7 @@
 
 use std::fmt;
 use std::os::fd::BorrowedFd;
-use std::sync::atomic::{AtomicBool, Ordering, fence};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, mpsc};
-use std::thread::{self, JoinHandle, Thread};
+use std::sync::{OnceLock, PoisonError};
 
 use onramp_core::{Clock, Device, Instant};
 use onramp_dev::{Priority, Timer};
@@ -30,6 +28,9 @@ use onramp_queue::{Alarm, NEVER, Post};
 use super::by_hand::ByHand;
 use super::{Seat, Serves, run, sleep};
 use crate::nap::Nap;
+use crate::sync::atomic::{AtomicBool, Ordering, fence};
+use crate::sync::thread::{self, JoinHandle, Thread};
+use crate::sync::{Mutex, MutexGuard, mpsc};
 
 /// How long a runner may be out (with a device that may block) before another thread takes over its
 /// role, nanoseconds.

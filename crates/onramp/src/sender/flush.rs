@@ -3,7 +3,6 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
-use std::thread;
 use std::time::Duration;
 
 use onramp_core::Clock;
@@ -12,6 +11,7 @@ use onramp_queue::Armed;
 use super::Sender;
 use super::room::HELPED_WAITING;
 use crate::nap::Nap;
+use crate::sync::thread;
 
 /// How long a flush waits for packets to come home after the link has been closed for good.
 const CLOSED_PATIENCE: Duration = Duration::from_secs(1);

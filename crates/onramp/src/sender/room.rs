@@ -8,7 +8,6 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
-use std::thread;
 use std::time::Duration;
 
 use onramp_core::{Clock, Instant, PortWaker};
@@ -19,6 +18,7 @@ use crate::Flow;
 use crate::runner::WISH_NS;
 use crate::shared::{BoxDevice, Shared};
 use crate::slots::Slot;
+use crate::sync::thread;
 
 /// Longest sleep of a sender that cannot ask its pool for a wake-up yet, because another thread is
 /// just taking the sender's previous waker out of the pool.

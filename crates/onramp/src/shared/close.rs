@@ -1,6 +1,5 @@
 //! How the ports of a link are emptied and closed.
 
-use std::thread;
 use std::time::Duration;
 
 use onramp_core::{Clock, Instant, Job, Ran, TooManyJobs};
@@ -10,6 +9,7 @@ use super::{BoxDevice, Shared};
 use crate::nap::Nap;
 use crate::runner::turn;
 use crate::slots::Slot;
+use crate::sync::thread;
 
 /// How long a close waits for threads that own ports to leave them. Together with twice
 /// [`END_PATIENCE`], this makes [`PATIENCE`].

@@ -1,0 +1,6 @@
+//! Threads and atomic types: those of std, or those of the simulated machine under `--cfg sim`.
+
+#[cfg(sim)]
+pub(crate) use onramp_machine::{sync::atomic, thread};
+#[cfg(not(sim))]
+pub(crate) use std::{sync::atomic, thread};

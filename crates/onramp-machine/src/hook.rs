@@ -1,0 +1,203 @@
+//! What simulated code calls to be charged. The types of [`sync`](crate::sync) call these functions
+//! for the code; code that touches shared memory in another way calls them itself.
+//!
+//! Outside a simulation, all functions do nothing.
+
+use std::panic::Location;
+
+use crate::fiber::suspend;
+use crate::memory::Access;
+use crate::report::{Report, Site};
+use crate::world::{AHEAD, Plain, inside};
+
+/// Lets processors that are earlier go first, then charges the access.
+#[inline]
+fn access(address: usize, access: Access, site: Site) {
+    let done = || {
+        inside(|world| {
+            let ahead = world.ahead(address, 1);
+            let goes = !world.gives_way(ahead);
+            if goes {
+                world.access(address, access, site);
+            }
+            goes
+        })
+    };
+    while done() == Some(false) {
+        suspend();
+    }
+    // The access happens when the line is there, so earlier accesses of others come first. A store
+    // waits in the store buffer, and others see it when they get the line.
+    while access != Access::Store && inside(|world| world.gives_way(0)) == Some(true) {
+        suspend();
+    }
+}
+
+/// Charges an atomic load.
+#[inline]
+#[track_caller]
+pub fn load<T: ?Sized>(at: *const T) {
+    access(at.addr(), Access::Load, Location::caller());
+}
+
+/// Charges an atomic store.
+#[inline]
+#[track_caller]
+pub fn store<T: ?Sized>(at: *const T) {
+    access(at.addr(), Access::Store, Location::caller());
+}
+
+/// Charges an atomic read-modify-write, also one that changes nothing.
+#[inline]
+#[track_caller]
+pub fn update<T: ?Sized>(at: *const T) {
+    access(at.addr(), Access::Update, Location::caller());
+}
+
+/// Charges the reading of ordinary memory. Only transfers of lines cost something: what hits cost
+/// is part of the local work.
+#[inline]
+#[track_caller]
+pub fn read<T>(at: *const T, bytes: usize) {
+    plain(at.addr(), bytes, Plain::Read, Location::caller());
+}
+
+/// Charges the writing of ordinary memory that is not read before. The lines are fetched in the
+/// background, so this costs nothing until the next atomic operation.
+#[inline]
+#[track_caller]
+pub fn write<T>(at: *const T, bytes: usize) {
+    plain(at.addr(), bytes, Plain::Write, Location::caller());
+}
+
+/// Charges the reading and writing of ordinary memory, as [`read`] does.
+#[inline]
+#[track_caller]
+pub fn change<T>(at: *const T, bytes: usize) {
+    plain(at.addr(), bytes, Plain::Change, Location::caller());
+}
+
+fn plain(address: usize, bytes: usize, kind: Plain, site: Site) {
+    let done = || {
+        inside(|world| {
+            let ahead = world.ahead(address, bytes);
+            let goes = !world.gives_way(ahead);
+            if goes {
+                world.plain(address, bytes, kind, site);
+            }
+            goes
+        })
+    };
+    while done() == Some(false) {
+        suspend();
+    }
+}
+
+/// Fetches the line at an address for reading, without waiting for it.
+#[inline]
+#[track_caller]
+pub fn prefetch<T>(at: *const T) {
+    fetch(at.addr(), Access::Load, Location::caller());
+}
+
+/// Fetches the line at an address for writing, without waiting for it.
+#[inline]
+#[track_caller]
+pub fn prefetch_write<T>(at: *const T) {
+    fetch(at.addr(), Access::Store, Location::caller());
+}
+
+fn fetch(address: usize, access: Access, site: Site) {
+    // A prefetch of address 0 is allowed, and fetches nothing.
+    if address == 0 {
+        return;
+    }
+    let done = || {
+        inside(|world| {
+            let ahead = world.ahead(address, 1);
+            let goes = !world.gives_way(ahead);
+            if goes {
+                world.prefetch(address, access, site);
+            }
+            goes
+        })
+    };
+    while done() == Some(false) {
+        suspend();
+    }
+}
+
+/// Charges a full fence.
+#[inline]
+pub fn fence() {
+    let _ = inside(|world| world.fence());
+}
+
+/// Spins once. The thread then spins on until another processor has written the line that this
+/// processor loaded last, or until it is time to look again.
+pub fn spin_loop() {
+    if inside(|world| world.spin()) == Some(true) {
+        suspend();
+    }
+    while inside(|world| world.gives_way(0)) == Some(true) {
+        suspend();
+    }
+}
+
+/// Charges local work of `ns` nanoseconds.
+#[inline]
+pub fn work(ns: u64) {
+    work_ps(ns * 1_000);
+}
+
+/// Charges local work of `ps` picoseconds.
+#[inline]
+pub fn work_ps(ps: u64) {
+    while inside(|world| world.gives_way(AHEAD)) == Some(true) {
+        suspend();
+    }
+    let _ = inside(|world| world.work(ps));
+}
+
+/// Reads the clock, and charges that. Returns nanoseconds; `None` outside a simulation.
+#[inline]
+#[must_use]
+pub fn clock() -> Option<u64> {
+    inside(|world| {
+        let cost = world.machine().costs.clock;
+        world.work(cost);
+        world.clock() / 1_000
+    })
+}
+
+/// Returns the time in picoseconds, and charges nothing: for measurements that the simulated
+/// program does not make itself. `None` outside a simulation.
+#[inline]
+#[must_use]
+pub fn time_ps() -> Option<u64> {
+    inside(|world| world.clock())
+}
+
+/// Returns the number of the processor on which the calling thread runs; `None` outside a
+/// simulation.
+#[must_use]
+pub fn processor() -> Option<u16> {
+    inside(|world| world.processor())
+}
+
+/// Returns the number of processors of the machine; `None` outside a simulation.
+#[must_use]
+pub fn processors() -> Option<u16> {
+    inside(|world| world.machine().topology.processors())
+}
+
+/// Begins a measurement.
+pub fn measure() {
+    let _ = inside(|world| world.measure());
+}
+
+/// Returns what happened since the measurement [began](measure). Outside a simulation, nothing did.
+#[must_use]
+pub fn report() -> Report {
+    inside(|world| world.report()).unwrap_or_default()
+}
