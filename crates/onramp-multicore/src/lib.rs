@@ -1,0 +1,13 @@
+//! Predicts by simulation how Onramp and other designs behave on machines of many processors.
+//!
+//! The code under test is the production source, compiled for the simulated machine of
+//! [`onramp_machine`]. What the simulation needs besides it are parameters: what the machine's
+//! memory costs, and what the software around Onramp does. Each [`Parameter`] has a public source
+//! and an interval. A prediction is the spread of many simulations, each with values drawn from the
+//! intervals; no value is ever adjusted to a result.
+
+mod machines;
+mod parameter;
+
+pub use machines::{Description, MACHINES, Unknown};
+pub use parameter::{Draw, Parameter};

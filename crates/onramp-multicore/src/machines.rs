@@ -1,0 +1,246 @@
+//! Descriptions of machines, from files in which each number has its source.
+
+use std::fmt;
+
+use onramp_machine::{Caches, Costs, Machine, Topology};
+use serde::Deserialize;
+
+use crate::parameter::{Draw, Parameter};
+
+/// The machines that are described in this crate: name and text of the file.
+pub const MACHINES: &[(&str, &str)] = &[
+    ("altix-2004", include_str!("../data/machines/altix-2004.toml")),
+    ("arm-64", include_str!("../data/machines/arm-64.toml")),
+    ("desktop-amd", include_str!("../data/machines/desktop-amd.toml")),
+    ("desktop-intel", include_str!("../data/machines/desktop-intel.toml")),
+    ("pentium3-2001", include_str!("../data/machines/pentium3-2001.toml")),
+    ("xeon-2009", include_str!("../data/machines/xeon-2009.toml")),
+    ("xeon-6985p", include_str!("../data/machines/xeon-6985p.toml")),
+];
+
+/// The description of a machine: the arrangement of its processors, and an interval for each cost.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Description {
+    /// Name of the machine: that of its file.
+    pub name: String,
+    /// Which machine this is, for people.
+    pub title: String,
+    /// Number of sockets.
+    pub sockets: u16,
+    /// Number of clusters in each socket: cores that share a last-level cache, or lie on one die.
+    pub clusters: u16,
+    /// Number of cores in each cluster.
+    pub cores: u16,
+    /// Number of hardware threads in each core.
+    pub threads: u16,
+    /// Number of lines in a core's first-level data cache.
+    pub l1_lines: u32,
+    /// Number of lines in a core's second-level cache.
+    pub l2_lines: u32,
+    /// Number of lines in the last-level cache.
+    pub llc_lines: u32,
+    /// Size of a cache line in bytes.
+    pub line_bytes: u32,
+    /// A load from the own first-level cache.
+    pub l1: Parameter,
+    /// A load from the own second-level cache.
+    pub l2: Parameter,
+    /// A line that the other hardware thread of the core wrote.
+    pub sibling: Parameter,
+    /// An unmodified line from the last-level cache.
+    pub llc: Parameter,
+    /// A modified line from another core of the same cluster.
+    pub near: Parameter,
+    /// A modified line from another cluster of the same socket.
+    pub far: Parameter,
+    /// A modified line from another socket.
+    pub remote: Parameter,
+    /// An unmodified line from the caches of another socket.
+    pub remote_clean: Parameter,
+    /// A line from the memory of the own socket.
+    pub memory: Parameter,
+    /// A line from the memory of another socket.
+    pub memory_remote: Parameter,
+    /// An atomic read-modify-write of a line that the core owns, beyond the load.
+    pub atomic: Parameter,
+    /// A full fence.
+    pub fence: Parameter,
+    /// One hint that the thread spins.
+    pub pause: Parameter,
+    /// A reading of the clock.
+    pub clock: Parameter,
+    /// A switch between two threads.
+    pub context_switch: Parameter,
+    /// From a wake-up call until the thread runs on another processor.
+    pub wake: Parameter,
+    /// What a wake-up call costs its caller.
+    pub wake_call: Parameter,
+    /// A device's interrupt, without its work.
+    pub interrupt: Parameter,
+    /// How many times longer local work takes beside a working hardware thread of the same core.
+    pub smt: Parameter,
+    /// The same beside one that spins.
+    pub smt_spin: Parameter,
+    /// The scheduler's time slice, in milliseconds.
+    pub slice_ms: Parameter,
+}
+
+/// A machine that this crate does not describe, or whose description has a mistake.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unknown(String);
+
+impl fmt::Display for Unknown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Unknown {}
+
+impl Description {
+    /// Returns the description of a machine of [`MACHINES`].
+    ///
+    /// # Errors
+    ///
+    /// [`Unknown`] names the machines that there are.
+    pub fn named(name: &str) -> Result<Self, Unknown> {
+        match MACHINES.iter().find(|(known, _)| *known == name) {
+            Some((_, text)) => Self::read(text),
+            None => {
+                let names: Vec<_> = MACHINES.iter().map(|(name, _)| *name).collect();
+                let names = names.join(", ");
+                Err(Unknown(format!("there is no machine {name:?}: the machines are {names}")))
+            }
+        }
+    }
+
+    /// Reads a description from the text of a file.
+    ///
+    /// # Errors
+    ///
+    /// [`Unknown`] says what is wrong with the text, and where.
+    pub fn read(text: &str) -> Result<Self, Unknown> {
+        let this: Self = toml::from_str(text).map_err(|error| Unknown(error.to_string()))?;
+        for (name, parameter) in this.parameters() {
+            let Parameter { low, high, .. } = *parameter;
+            if !(low >= 0.0 && low <= high && high.is_finite()) {
+                return Err(Unknown(format!("{name}: {low} to {high} is no interval")));
+            }
+        }
+        let counts = [this.sockets, this.clusters, this.cores, this.threads];
+        if counts.contains(&0) || !this.line_bytes.is_power_of_two() {
+            let what =
+                "sockets, clusters, cores and threads are at least 1, line_bytes a power of 2";
+            return Err(Unknown(what.to_owned()));
+        }
+        Ok(this)
+    }
+
+    fn parameters(&self) -> [(&'static str, &Parameter); 21] {
+        [
+            ("l1", &self.l1),
+            ("l2", &self.l2),
+            ("sibling", &self.sibling),
+            ("llc", &self.llc),
+            ("near", &self.near),
+            ("far", &self.far),
+            ("remote", &self.remote),
+            ("remote_clean", &self.remote_clean),
+            ("memory", &self.memory),
+            ("memory_remote", &self.memory_remote),
+            ("atomic", &self.atomic),
+            ("fence", &self.fence),
+            ("pause", &self.pause),
+            ("clock", &self.clock),
+            ("context_switch", &self.context_switch),
+            ("wake", &self.wake),
+            ("wake_call", &self.wake_call),
+            ("interrupt", &self.interrupt),
+            ("smt", &self.smt),
+            ("smt_spin", &self.smt_spin),
+            ("slice_ms", &self.slice_ms),
+        ]
+    }
+
+    /// Draws a machine from the intervals.
+    pub fn draw(&self, draw: &mut Draw) -> Machine {
+        Machine {
+            topology: Topology {
+                sockets: self.sockets,
+                clusters: self.clusters,
+                cores: self.cores,
+                threads: self.threads,
+            },
+            caches: Caches {
+                line_bytes: self.line_bytes,
+                l1_lines: self.l1_lines,
+                l2_lines: self.l2_lines,
+            },
+            costs: Costs {
+                l1: draw.picoseconds(&self.l1),
+                l2: draw.picoseconds(&self.l2),
+                llc: draw.picoseconds(&self.llc),
+                near: draw.picoseconds(&self.near),
+                far: draw.picoseconds(&self.far),
+                remote: draw.picoseconds(&self.remote),
+                remote_clean: draw.picoseconds(&self.remote_clean),
+                memory: draw.picoseconds(&self.memory),
+                memory_remote: draw.picoseconds(&self.memory_remote),
+                atomic: draw.picoseconds(&self.atomic),
+                fence: draw.picoseconds(&self.fence),
+                pause: draw.picoseconds(&self.pause),
+                clock: draw.picoseconds(&self.clock),
+                context_switch: draw.picoseconds(&self.context_switch),
+                wake: draw.picoseconds(&self.wake),
+                wake_call: draw.picoseconds(&self.wake_call),
+                // Picoseconds are thousandths of nanoseconds, as permille are of 1.
+                smt: draw.picoseconds(&self.smt),
+                smt_spin: draw.picoseconds(&self.smt_spin),
+                slice: draw.picoseconds(&self.slice_ms) * 1_000_000,
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_machines_are_described() {
+        for (name, text) in MACHINES {
+            let described = Description::read(text).unwrap_or_else(|why| panic!("{name}: {why}"));
+            assert_eq!(described.name, *name);
+            for (what, parameter) in described.parameters() {
+                assert!(
+                    !parameter.source.is_empty() && !parameter.note.is_empty(),
+                    "{name}: {what}"
+                );
+                let how = ["read", "remembered", "derived", "measured"];
+                assert!(how.contains(&&*parameter.how), "{name}: {what}");
+            }
+            let Costs { l1, l2, near, remote, smt, slice, .. } =
+                described.draw(&mut Draw::new(0)).costs;
+            assert!(l1 <= l2 && l2 <= near && near <= remote, "{name}");
+            assert!((1_000..2_000).contains(&smt) && slice > 1_000_000_000, "{name}");
+        }
+        let xeon = Description::named("xeon-6985p").unwrap().draw(&mut Draw::new(0));
+        assert_eq!(xeon.topology.processors(), 480);
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        let (_, text) = MACHINES[0];
+        let wrong = |from: &str, to: &str, words: &[&str]| {
+            assert!(text.contains(from), "{from}");
+            let why = Description::read(&text.replacen(from, to, 1)).unwrap_err().to_string();
+            assert!(words.iter().all(|word| why.contains(word)), "{why}");
+        };
+        wrong("[l2]", "[l3]", &["l3"]);
+        wrong("sockets = ", "sockets = 0 #", &["at least 1"]);
+        wrong("low = ", "low = 1e9 #", &["is no interval"]);
+        let why = Description::named("xeon").unwrap_err().to_string();
+        assert!(why.contains("\"xeon\"") && why.contains("xeon-6985p"), "{why}");
+    }
+}
