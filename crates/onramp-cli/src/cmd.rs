@@ -13,6 +13,7 @@ pub(crate) mod replay;
 pub(crate) mod save;
 pub(crate) mod send;
 pub(crate) mod shape;
+pub(crate) mod sim;
 pub(crate) mod top;
 pub(crate) mod traffic;
 pub(crate) mod wire;

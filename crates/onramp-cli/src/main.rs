@@ -87,6 +87,16 @@ Examples:
   onramp lab report contention.json --html report.html"
     )]
     Lab(Lab),
+    /// Predict how Onramp behaves on a machine of many processors, by simulation
+    #[command(
+        subcommand,
+        after_help = "\
+Examples:
+  onramp sim run udp-480
+  onramp sim run my-load.toml --draws 20 --json prediction.json
+  onramp sim sweep udp-480 --threads 1,8,64,240,480 --ports 1,8,30"
+    )]
+    Sim(Sim),
 }
 
 #[derive(Debug, Subcommand)]
@@ -109,6 +119,14 @@ enum Lab {
     Full(cmd::lab::full::Args),
     Aqm(cmd::lab::aqm::Args),
     Report(cmd::lab::report::Args),
+}
+
+#[derive(Debug, Subcommand)]
+enum Sim {
+    Run(cmd::sim::run::Args),
+    Sweep(cmd::sim::sweep::Args),
+    #[command(hide = true)]
+    Draw(cmd::sim::draw::Args),
 }
 
 fn main() -> ExitCode {
@@ -154,6 +172,9 @@ fn main() -> ExitCode {
         Command::Lab(Lab::Full(args)) => cmd::lab::full::run(&args),
         Command::Lab(Lab::Aqm(args)) => cmd::lab::aqm::run(&args),
         Command::Lab(Lab::Report(args)) => cmd::lab::report::run(&args),
+        Command::Sim(Sim::Run(args)) => cmd::sim::run::run(&args),
+        Command::Sim(Sim::Sweep(args)) => cmd::sim::sweep::run(&args),
+        Command::Sim(Sim::Draw(args)) => cmd::sim::draw::run(&args),
     };
     done.map_or_else(|error| error::report(&error), |()| ExitCode::SUCCESS)
 }

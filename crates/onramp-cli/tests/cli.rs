@@ -30,6 +30,8 @@ mod report;
 mod send;
 #[path = "cli/shape.rs"]
 mod shape;
+#[path = "cli/sim.rs"]
+mod sim;
 #[path = "cli/tdc.rs"]
 mod tdc;
 #[path = "cli/traffic.rs"]

@@ -7,7 +7,7 @@ use std::panic::Location;
 
 use crate::fiber::suspend;
 use crate::memory::Access;
-use crate::report::{Report, Site};
+use crate::report::Site;
 use crate::world::{AHEAD, Plain, inside};
 
 /// Lets processors that are earlier go first, then charges the access.
@@ -189,15 +189,4 @@ pub fn processor() -> Option<u16> {
 #[must_use]
 pub fn processors() -> Option<u16> {
     inside(|world| world.machine().topology.processors())
-}
-
-/// Begins a measurement.
-pub fn measure() {
-    let _ = inside(|world| world.measure());
-}
-
-/// Returns what happened since the measurement [began](measure). Outside a simulation, nothing did.
-#[must_use]
-pub fn report() -> Report {
-    inside(|world| world.report()).unwrap_or_default()
 }

@@ -280,7 +280,6 @@ impl Memory {
             counts.transfers.count(from);
             counts.contended += u64::from(served.waited > 0);
             counts.waited += served.waited;
-            counts.stalled += served.at - now;
         }
         served
     }
@@ -306,6 +305,13 @@ impl Memory {
         let (origin, latency) = source(line, core, access, &self.machine);
         let (waited, arrives) = line.transfer(core, access, now, latency);
         Served { at: arrives + locked, waited, from: Some(origin) }
+    }
+
+    /// Notes that a processor waited for `ps` picoseconds at a place in the source.
+    pub(crate) fn note_stall(&mut self, at: Site, ps: u64) {
+        if let Some((_, counts)) = self.sites.get_mut(&std::ptr::from_ref(at).addr()) {
+            counts.stalled += ps;
+        }
     }
 
     /// Returns how often the line was written.

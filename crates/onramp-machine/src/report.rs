@@ -29,7 +29,7 @@ pub(crate) struct SiteCounts {
     /// Number of transfers that waited for others of the same line, and how long they waited.
     pub(crate) contended: u64,
     pub(crate) waited: u64,
-    /// How long the transfers took, the waiting included.
+    /// How long processors waited.
     pub(crate) stalled: u64,
 }
 
@@ -110,7 +110,9 @@ pub struct HotSite {
     pub contended: u64,
     /// How long they waited, picoseconds.
     pub waited: u64,
-    /// How long all transfers took, the waiting included, picoseconds.
+    /// How long processors waited here for lines that were not in the first-level cache,
+    /// picoseconds. A transfer that was requested in advance, or in the background, counts where a
+    /// processor then waits for it.
     pub stalled: u64,
 }
 

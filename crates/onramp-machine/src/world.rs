@@ -15,12 +15,13 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::fmt;
 use std::mem;
+use std::ops::Range;
 
 use crate::fiber::Fiber;
 use crate::locals::Locals;
 use crate::machine::Machine;
 use crate::memory::{CORES_MAX, Memory};
-use crate::report::Times;
+use crate::report::{Report, Times};
 
 /// How far a processor may run ahead of others, picoseconds, as long as it works and touches only
 /// memory that no other core has ever touched.
@@ -34,12 +35,14 @@ thread_local! {
 }
 
 /// What to simulate.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Setup {
     /// The machine.
     pub machine: Machine,
     /// Simulated time, in nanoseconds, after which the simulation fails if threads still run.
     pub limit_ns: u64,
+    /// When the measurement begins and when it ends, nanoseconds.
+    pub measure_ns: Range<u64>,
 }
 
 /// Why a simulation did not come to its end.
@@ -77,7 +80,8 @@ impl fmt::Display for Failed {
 
 impl std::error::Error for Failed {}
 
-/// Runs `main` as the first thread of a simulated machine, until all threads have ended.
+/// Runs `main` as the first thread of a simulated machine, until all threads have ended. Returns
+/// what happened in the time of the measurement.
 ///
 /// # Errors
 ///
@@ -87,7 +91,7 @@ impl std::error::Error for Failed {}
 /// # Panics
 ///
 /// Panics when a simulated thread panics, or when a simulation already runs in the calling thread.
-pub fn simulate(setup: &Setup, main: impl FnOnce() + 'static) -> Result<(), Failed> {
+pub fn simulate(setup: &Setup, main: impl FnOnce() + 'static) -> Result<Report, Failed> {
     let cores = setup.machine.topology.all_cores();
     if cores > CORES_MAX {
         return Err(Failed::TooManyCores(cores));
@@ -95,10 +99,15 @@ pub fn simulate(setup: &Setup, main: impl FnOnce() + 'static) -> Result<(), Fail
     let world = World::new(setup);
     WORLD.with_borrow_mut(|place| {
         assert!(place.is_none(), "one simulation at a time in a thread");
-        place.insert(world).spawn("main".into(), None, Box::new(main));
+        let world = place.insert(world);
+        let Range { start, end } = setup.measure_ns;
+        world.push(start.saturating_mul(1_000), Event::Measure);
+        world.push(end.saturating_mul(1_000), Event::Report);
+        world.spawn("main".into(), None, Box::new(main));
     });
     let mut fibers = Fibers::default();
-    fibers.run()
+    fibers.run()?;
+    Ok(engine(|world| mem::take(&mut world.report)))
 }
 
 /// The fibers of all threads, by the thread's number; `None` where the thread has ended.
@@ -215,6 +224,10 @@ enum Event {
     Continue { cpu: u16, generation: u64 },
     /// The sleep of a thread ends.
     Timer { thread: usize, sleep: u64 },
+    /// The measurement begins.
+    Measure,
+    /// The measurement ends.
+    Report,
 }
 
 /// The main function of a thread.
@@ -233,8 +246,9 @@ pub(crate) struct World {
     made: u64,
     /// The processor whose thread runs now; `None` while the engine itself runs.
     on: Option<u16>,
-    /// When the measurement began, and what was counted since.
+    /// When the measurement began, what was counted since, and in the end the result.
     since: u64,
+    report: Report,
     switches: u64,
     migrations: u64,
     wakeups: u64,
@@ -264,6 +278,7 @@ impl World {
             made: 0,
             on: None,
             since: 0,
+            report: Report::default(),
             switches: 0,
             migrations: 0,
             wakeups: 0,
@@ -316,7 +331,7 @@ impl World {
     fn next(&mut self) -> Result<Option<usize>, Failed> {
         self.on = None;
         while let Some(Reverse((at, _, event))) = self.events.pop() {
-            if at > self.limit {
+            if at > self.limit && !matches!(event, Event::Measure | Event::Report) {
                 return Err(Failed::Late(self.alive()));
             }
             match event {
@@ -335,6 +350,8 @@ impl World {
                     self.on = Some(cpu);
                     return Ok(thread);
                 }
+                Event::Measure => self.measure(at),
+                Event::Report => self.report = self.measured(at),
                 Event::Timer { thread, sleep } => {
                     let this = &self.threads[thread];
                     if matches!(this.state, State::Parked | State::Blocked) && this.sleep == sleep {

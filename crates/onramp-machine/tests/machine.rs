@@ -40,13 +40,22 @@ const MACHINE: Machine = Machine {
     },
 };
 
-/// Simulates `main`, and returns its result.
-fn simulated<R: 'static>(main: impl FnOnce() -> R + 'static) -> R {
+/// Simulates `main`, and returns its result, and what happened in the first 100 ms.
+fn measured<R: 'static>(main: impl FnOnce() -> R + 'static) -> (R, Report) {
     let place = Rc::new(RefCell::new(None));
     let result = place.clone();
-    let setup = Setup { machine: MACHINE, limit_ns: 1_000_000_000 };
-    simulate(&setup, move || *result.borrow_mut() = Some(main())).expect("it ends");
-    place.take().expect("main has ended")
+    let main = move || *result.borrow_mut() = Some(main());
+    let report = simulate(&setup(1_000_000_000), main).expect("it ends");
+    (place.take().expect("main has ended"), report)
+}
+
+/// Simulates `main`, and returns its result.
+fn simulated<R: 'static>(main: impl FnOnce() -> R + 'static) -> R {
+    measured(main).0
+}
+
+fn setup(limit_ns: u64) -> Setup {
+    Setup { machine: MACHINE, limit_ns, measure_ns: 0..100_000_000 }
 }
 
 fn now_ns() -> u64 {
@@ -83,7 +92,6 @@ fn outside_a_simulation_nothing_is_charged() {
     let handles = [add(), add()];
     handles.into_iter().for_each(|handle| handle.join().unwrap());
     assert_eq!(*shared.lock().unwrap(), 2);
-    assert_eq!(hook::report().duration, 0);
 }
 
 #[test]
@@ -176,8 +184,7 @@ fn a_contended_line_is_handed_from_core_to_core() {
 #[test]
 fn the_same_program_gives_the_same_result() {
     fn run() -> (u64, String) {
-        simulated(|| {
-            hook::measure();
+        let (now, report) = measured(|| {
             let shared = Arc::new(Mutex::new(0_u64));
             let handles: Vec<_> = (0..40)
                 .map(|n| {
@@ -192,11 +199,13 @@ fn the_same_program_gives_the_same_result() {
                 })
                 .collect();
             handles.into_iter().for_each(|handle| handle.join().unwrap());
-            let Report { times, switches, migrations, wakeups, sites, .. } = hook::report();
-            let sites: Vec<_> =
-                sites.iter().map(|site| (site.location.line(), site.transfers)).collect();
-            (now_ns(), format!("{times:?} {switches} {migrations} {wakeups} {sites:?}"))
-        })
+            thread::sleep(Duration::from_millis(100)); // Until the measurement has ended.
+            now_ns()
+        });
+        let Report { times, switches, migrations, wakeups, sites, .. } = report;
+        let sites: Vec<_> =
+            sites.iter().map(|site| (site.location.line(), site.transfers)).collect();
+        (now, format!("{times:?} {switches} {migrations} {wakeups} {sites:?}"))
     }
     let (first, second) = (run(), run());
     assert_eq!(first, second);
@@ -205,7 +214,7 @@ fn the_same_program_gives_the_same_result() {
 
 #[test]
 fn threads_that_wait_for_ever_are_found() {
-    let setup = Setup { machine: MACHINE, limit_ns: 1_000_000 };
+    let setup = setup(1_000_000);
     let stuck = simulate(&setup, || {
         thread::Builder::new().name("lonely".into()).spawn(thread::park).unwrap();
     });
@@ -221,7 +230,7 @@ fn threads_that_wait_for_ever_are_found() {
     assert_eq!(text, "threads still run at the limit of the simulated time: main");
     let mut machine = MACHINE;
     machine.topology.sockets = 100;
-    let large = simulate(&Setup { machine, ..setup }, || {});
+    let large = simulate(&Setup { machine, ..setup.clone() }, || {});
     assert!(matches!(large, Err(Failed::TooManyCores(400))));
     simulate(&setup, || {}).expect("an earlier failure does no harm");
 }
@@ -229,7 +238,7 @@ fn threads_that_wait_for_ever_are_found() {
 #[test]
 #[should_panic(expected = "in a simulated thread")]
 fn a_panic_ends_the_simulation() {
-    let setup = Setup { machine: MACHINE, limit_ns: 1_000_000 };
+    let setup = setup(1_000_000);
     let _ = simulate(&setup, || {
         thread::spawn(|| panic!("in a simulated thread"));
         thread::park();
@@ -315,15 +324,13 @@ fn threads_share_a_processor_in_slices() {
     });
     assert!(ended.iter().all(|at| (19_990_000..20_020_000).contains(at)), "{ended:?}");
 
-    let report = simulated(|| {
-        hook::measure();
+    let ((), report) = measured(|| {
         on(&[2, 2], |_| {
             (0..10_000).for_each(|_| {
                 hook::work(1_000);
                 hook::spin_loop(); // A place at which the slice may end.
-            })
+            });
         });
-        hook::report()
     });
     assert!((8..14).contains(&report.switches), "20 ms in slices of 3 ms: {}", report.switches);
     assert_eq!(report.migrations, 0, "they are pinned");
@@ -331,19 +338,18 @@ fn threads_share_a_processor_in_slices() {
 
 #[test]
 fn threads_that_may_move_use_all_processors() {
-    let report = simulated(|| {
+    let ms = simulated(|| {
         let work = || {
             (0..1_000).for_each(|_| {
                 hook::work(1_000);
                 thread::yield_now();
-            })
+            });
         };
-        hook::measure();
+        let from = now_ns();
         let handles: Vec<_> = (0..8).map(|_| thread::spawn(work)).collect();
         handles.into_iter().for_each(|handle| handle.join().unwrap());
-        hook::report()
+        (now_ns() - from) / 1_000_000
     });
-    let ms = report.duration / 1_000_000_000;
     assert!((1..2).contains(&ms), "8 cores at the same time: {ms} ms");
 }
 

@@ -6,8 +6,15 @@
 //! and an interval. A prediction is the spread of many simulations, each with values drawn from the
 //! intervals; no value is ever adjusted to a result.
 
+mod card;
+mod charged;
+mod load;
 mod machines;
 mod parameter;
+mod scenario;
 
+pub use charged::QDISCS;
+pub use load::{Load, LoadError, Outcome, Placement, Software, Spread};
 pub use machines::{Description, MACHINES, Unknown};
 pub use parameter::{Draw, Parameter};
+pub use scenario::{SCENARIOS, Scenario};

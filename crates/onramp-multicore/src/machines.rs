@@ -90,6 +90,12 @@ pub struct Description {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unknown(String);
 
+impl Unknown {
+    pub(crate) fn new(what: String) -> Self {
+        Self(what)
+    }
+}
+
 impl fmt::Display for Unknown {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)

@@ -21,6 +21,7 @@ impl Counter {
 
     /// Adds `n` to the counter. Only the writing thread may call this.
     #[inline]
+    #[cfg_attr(sim, track_caller)]
     pub fn add(&self, n: u64) {
         // Relaxed: the counter only informs people; it orders no other memory.
         self.0.store(self.0.load(Relaxed).wrapping_add(n), Relaxed);
@@ -29,6 +30,7 @@ impl Counter {
     /// Sets the counter to `n` if its value is lower than `n`. Only the writing thread may call
     /// this.
     #[inline]
+    #[cfg_attr(sim, track_caller)]
     pub fn raise(&self, n: u64) {
         // Relaxed: the counter orders no other memory.
         if self.0.load(Relaxed) < n {
@@ -39,6 +41,7 @@ impl Counter {
     /// Sets the counter to `n`; use this for values that also fall, such as a backlog. Only the
     /// writing thread may call this.
     #[inline]
+    #[cfg_attr(sim, track_caller)]
     pub fn set(&self, n: u64) {
         // Relaxed: the counter orders no other memory.
         self.0.store(n, Relaxed);

@@ -36,6 +36,7 @@ impl PacketList {
 
     /// Appends `pkt` as the newest packet.
     #[inline]
+    #[cfg_attr(sim, track_caller)]
     pub fn push_back(&mut self, pkt: Packet) {
         self.packets += 1;
         self.bytes += u64::from(pkt.len);
@@ -53,6 +54,7 @@ impl PacketList {
 
     /// Inserts `pkt` in front of the oldest packet.
     #[inline]
+    #[cfg_attr(sim, track_caller)]
     pub fn push_front(&mut self, pkt: Packet) {
         self.packets += 1;
         self.bytes += u64::from(pkt.len);
@@ -67,6 +69,7 @@ impl PacketList {
 
     /// Removes and returns the oldest packet; `None` if the list is empty.
     #[inline]
+    #[cfg_attr(sim, track_caller)]
     pub fn pop_front(&mut self) -> Option<Packet> {
         if self.head.is_null() {
             return None;
@@ -124,6 +127,7 @@ impl PacketList {
 
     /// Moves all packets of `other` to the end of this list, in constant time.
     #[inline]
+    #[cfg_attr(sim, track_caller)]
     pub fn append(&mut self, other: &mut Self) {
         if other.is_empty() {
             return;
@@ -159,7 +163,19 @@ impl PacketList {
     /// Returns an iterator over the metadata of the packets, oldest first, which lends the metadata
     /// for writing.
     pub fn metas_mut(&mut self) -> impl Iterator<Item = &mut Meta> {
-        self.parts_mut().map(|(meta, _)| meta)
+        let mut node = self.head;
+        std::iter::from_fn(move || {
+            if node.is_null() {
+                return None;
+            }
+            // SAFETY: the list owns its nodes and is borrowed exclusively; this iterator yields
+            // each node once.
+            let meta = unsafe { Node::meta_mut(node) };
+            // SAFETY: the list owns the node. The node's link does not belong to `Meta`, which is
+            // lent to the caller.
+            node = unsafe { Node::next(node) };
+            Some(meta)
+        })
     }
 
     /// Sets in every packet of the list the enqueue time `now_ns` (nanoseconds), and whether a
@@ -167,6 +183,7 @@ impl PacketList {
     /// [`DropReason::PortDead`], which stays unless the packet is sent or dropped for another
     /// reason; in other packets, the drop reason is cleared.
     #[inline]
+    #[cfg_attr(sim, track_caller)]
     pub fn stamp(&mut self, now_ns: u64, submitted: bool) {
         for (meta, tail) in self.parts_mut() {
             (meta.enqueued_ns, tail.submitted) = (now_ns, submitted);

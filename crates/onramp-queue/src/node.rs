@@ -200,6 +200,7 @@ impl Node {
     ///
     /// The caller owns the node.
     #[inline]
+    #[cfg_attr(sim, track_caller)]
     pub(crate) unsafe fn next(node: *mut Self) -> *mut Self {
         // SAFETY: the caller owns the node, so the node is alive.
         let link = unsafe { &(*node).next };
@@ -211,6 +212,7 @@ impl Node {
     ///
     /// The caller owns the node.
     #[inline]
+    #[cfg_attr(sim, track_caller)]
     pub(crate) unsafe fn set_next(node: *mut Self, next: *mut Self) {
         // SAFETY: the caller owns the node, so the node is alive.
         let link = unsafe { &(*node).next };
@@ -242,6 +244,7 @@ impl Node {
     ///
     /// The caller owns the node.
     #[inline]
+    #[cfg_attr(sim, track_caller)]
     pub(crate) unsafe fn home(node: *mut Self) -> *const Home {
         crate::sync::reads(node.wrapping_byte_add(64), 1);
         // SAFETY: the caller owns the node, so the node is alive; `home` never changes.
@@ -264,6 +267,7 @@ impl Node {
     ///
     /// The caller owns the node.
     #[inline]
+    #[cfg_attr(sim, track_caller)]
     pub(crate) unsafe fn renew(node: *mut Self, charge: u16) {
         // SAFETY: the caller owns the node.
         let (meta, tail) = unsafe { Self::parts(node) };
@@ -282,9 +286,11 @@ impl Node {
     ///
     /// The caller owns the node.
     #[inline]
+    #[cfg_attr(sim, track_caller)]
     pub(crate) unsafe fn settle(node: *mut Self) -> *const Home {
-        // SAFETY: the caller owns the node.
-        let (_, tail) = unsafe { Self::parts(node) };
+        crate::sync::reads(node.wrapping_byte_add(64), 1);
+        // SAFETY: the caller owns the node, so the node is alive, and nobody else refers to it.
+        let tail = unsafe { &mut (*node).tail };
         if tail.host.is_some() {
             tail.leave_host();
         }
@@ -295,6 +301,7 @@ impl Node {
     ///
     /// The caller owns the node, and lends it read-only for `'a`.
     #[inline]
+    #[cfg_attr(sim, track_caller)]
     pub(crate) unsafe fn meta<'a>(node: *mut Self) -> &'a Meta {
         crate::sync::reads(node, 1);
         // SAFETY: the caller owns the node, so the node is alive, and nobody writes it for `'a`.
@@ -305,6 +312,18 @@ impl Node {
     ///
     /// The caller owns the node and keeps it for `'a`.
     #[inline]
+    #[cfg_attr(sim, track_caller)]
+    pub(crate) unsafe fn meta_mut<'a>(node: *mut Self) -> &'a mut Meta {
+        crate::sync::changes(node, 1);
+        // SAFETY: the caller owns the node, so the node is alive, and nobody else refers to it.
+        unsafe { &mut (*node).meta }
+    }
+
+    /// # Safety
+    ///
+    /// The caller owns the node and keeps it for `'a`.
+    #[inline]
+    #[cfg_attr(sim, track_caller)]
     pub(crate) unsafe fn parts<'a>(node: *mut Self) -> (&'a mut Meta, &'a mut Tail) {
         crate::sync::changes(node, size_of::<Self>());
         // SAFETY: the caller owns the node, so the node is alive, and nobody else refers to it.

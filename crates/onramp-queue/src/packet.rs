@@ -87,6 +87,7 @@ impl Packet {
     /// Returns the payload of the packet.
     #[must_use]
     #[inline]
+    #[cfg_attr(sim, track_caller)]
     pub fn payload(&self) -> &[u8] {
         let len = usize::from(self.tail().payload_len);
         // SAFETY: `payload_len <= capacity`, so reads through the pointer stay in the allocation.
@@ -176,6 +177,7 @@ impl Packet {
     ///
     /// Panics when `payload` does not fit the packet's buffer: see [`Packet::capacity`].
     #[inline]
+    #[cfg_attr(sim, track_caller)]
     pub fn set_payload(&mut self, payload: &[u8]) {
         self.write(0, payload);
     }
@@ -202,6 +204,7 @@ impl Packet {
     /// Copies `bytes` into the buffer from `at` on, which is at most `capacity`; the payload ends
     /// with them.
     #[inline]
+    #[cfg_attr(sim, track_caller)]
     fn write(&mut self, at: u16, bytes: &[u8]) {
         let room = self.capacity() - usize::from(at);
         assert!(bytes.len() <= room, "the payload fits the packet's buffer");
@@ -361,6 +364,7 @@ impl Packet {
     }
 
     #[inline]
+    #[cfg_attr(sim, track_caller)]
     fn tail(&self) -> &Tail {
         crate::sync::reads(self.0.as_ptr().wrapping_byte_add(64), 1);
         // SAFETY: the handle owns the node, so the node is alive, and only this handle refers to
@@ -369,6 +373,7 @@ impl Packet {
     }
 
     #[inline]
+    #[cfg_attr(sim, track_caller)]
     fn tail_mut(&mut self) -> &mut Tail {
         crate::sync::changes(self.0.as_ptr().wrapping_byte_add(64), 1);
         // SAFETY: the handle owns the node, and `self` is borrowed exclusively.
@@ -418,6 +423,7 @@ impl Drop for Packet {
 impl Deref for Packet {
     type Target = Meta;
     #[inline]
+    #[cfg_attr(sim, track_caller)]
     fn deref(&self) -> &Meta {
         crate::sync::reads(self.0.as_ptr(), 1);
         // SAFETY: the handle owns the node, so the node is alive, and only this handle refers to
@@ -428,6 +434,7 @@ impl Deref for Packet {
 
 impl DerefMut for Packet {
     #[inline]
+    #[cfg_attr(sim, track_caller)]
     fn deref_mut(&mut self) -> &mut Meta {
         crate::sync::changes(self.0.as_ptr(), 1);
         // SAFETY: the handle owns the node, and `self` is borrowed exclusively.

@@ -6,9 +6,9 @@ use super::World;
 use crate::report::{HotSite, Report, Times};
 
 impl World {
-    /// Begins a measurement.
-    pub(crate) fn measure(&mut self) {
-        self.since = self.clock();
+    /// Begins the measurement at the time `at`.
+    pub(super) fn measure(&mut self, at: u64) {
+        self.since = at;
         drop(self.memory.take_sites());
         (self.switches, self.migrations, self.wakeups) = (0, 0, 0);
         let since = self.since;
@@ -20,9 +20,8 @@ impl World {
         }
     }
 
-    /// Returns what happened since the measurement began.
-    pub(crate) fn report(&mut self) -> Report {
-        let now = self.clock();
+    /// Returns what happened from the beginning of the measurement until `now`.
+    pub(super) fn measured(&mut self, now: u64) -> Report {
         let mut times = Times::default();
         for cpu in &mut self.cpus {
             if cpu.thread.is_none() {

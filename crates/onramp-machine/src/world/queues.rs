@@ -4,6 +4,9 @@ use std::cmp::Reverse;
 
 use super::{Doing, State, Thread, World};
 
+/// A thread keeps a processor for at least a slice divided by this number, unless it sleeps.
+const LEAST: u64 = 32;
+
 impl World {
     /// Gives the processor to the first thread in its queue. The present thread goes to the end of
     /// the queue.
@@ -100,7 +103,14 @@ impl World {
             let at = at + self.machine.costs.wake;
             self.give(cpu, thread, at);
         } else {
-            self.cpu(cpu).queue.push_back(thread);
+            // A thread that slept has used less time than the running one, so it takes the
+            // processor soon: when the running thread has had it for a while.
+            let least = self.machine.costs.slice / LEAST;
+            let slice = self.machine.costs.slice;
+            let this = self.cpu(cpu);
+            let began = this.slice_end.saturating_sub(slice);
+            this.slice_end = this.slice_end.min(at.max(began + least));
+            this.queue.push_front(thread);
         }
     }
 }

@@ -44,7 +44,7 @@ impl World {
             this.times.stalled += this.stored.saturating_sub(this.clock);
             this.clock = this.clock.max(this.stored);
         }
-        let Served { at, from, .. } = self.memory.serve(line, core, access, this.clock, site);
+        let Served { at, .. } = self.memory.serve(line, core, access, this.clock, site);
         let takes = match access {
             // The store waits in the store buffer, and the processor goes on.
             Access::Store => {
@@ -53,8 +53,12 @@ impl World {
             }
             Access::Load | Access::Update => at - this.clock,
         };
+        let hit = costs.l1 + if access == Access::Update { costs.atomic } else { 0 };
+        let stall = takes.saturating_sub(hit);
         this.clock += takes;
-        *if from.is_some() { &mut this.times.stalled } else { &mut this.times.useful } += takes;
+        this.times.stalled += stall;
+        this.times.useful += takes - stall;
+        self.memory.note_stall(site, stall);
         if access == Access::Load {
             this.loaded = Some((line, self.memory.version(line)));
         } else {
@@ -84,6 +88,7 @@ impl World {
         } else if ends > begins + l1 {
             this.times.stalled += ends - begins;
             this.clock = ends;
+            self.memory.note_stall(site, ends - begins);
         }
     }
 

@@ -1,0 +1,8 @@
+//! The command `onramp sim`: predicts by simulation how Onramp behaves on machines of many
+//! processors.
+
+pub(crate) mod draw;
+mod draws;
+pub(crate) mod run;
+mod summary;
+pub(crate) mod sweep;

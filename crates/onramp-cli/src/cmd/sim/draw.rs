@@ -1,0 +1,104 @@
+//! The hidden command `onramp sim draw`: simulates one scenario with one draw of all parameters.
+//!
+//! `onramp sim run` and `onramp sim sweep` start one process for each draw. A process of its own
+//! has memory of its own, in which the same things lie at the same places of a cache line every
+//! time, so the same seed gives the same result; and draws run on several processors at a time.
+
+use std::io::{self, Read};
+
+use anyhow::{Context as _, Result, anyhow};
+use onramp_multicore::{Outcome, Scenario};
+use serde_json::{Map, Value, json};
+
+use crate::output;
+use crate::report::json::number;
+
+/// Number of places in the source that a result lists: those that waited longest for memory.
+const SITES: usize = 10;
+
+/// Simulates the scenario that stands on standard input, with one draw of all parameters
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  onramp sim draw --seed 1 < my-load.toml")]
+pub(crate) struct Args {
+    /// Seed of the draw; 0 takes the middle of each interval
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    seed: u64,
+}
+
+/// Runs the command.
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let mut text = String::new();
+    io::stdin().read_to_string(&mut text).context("cannot read the scenario")?;
+    let scenario = Scenario::read(&text).map_err(|why| anyhow!("the scenario: {why}"))?;
+    let load = scenario.draw(args.seed)?;
+    let outcome = load.simulate().map_err(|why| anyhow!("{}: {why}", scenario.name))?;
+    output::print(&format!("{}\n", json(&scenario, args.seed, &outcome)))
+}
+
+fn json(scenario: &Scenario, seed: u64, outcome: &Outcome) -> Value {
+    let Outcome { sent, report, sends, refused } = outcome;
+    let packets = (*sent).max(1) as f64;
+    let per_packet = |count: u64| number(count as f64 / packets);
+    let ns_per_packet = |ps: u64| number(ps as f64 / 1e3 / packets);
+    let times = &report.times;
+    let share = |ps: u64| number(ps as f64 / times.all().max(1) as f64);
+    let contended: u64 = report.sites.iter().map(|site| site.contended).sum();
+    let transfers: u64 = report.sites.iter().map(|site| site.transfers.all()).sum();
+    let sites = report.sites.iter().take(SITES).map(|site| {
+        let place = site.location.file().rsplit_once("twins/").map_or_else(
+            || site.location.file().to_owned(),
+            |(_, place)| place.replacen("/src", "", 1),
+        );
+        let transfers = &site.transfers;
+        json!({
+            "place": format!("{place}:{}", site.location.line()),
+            "accesses_per_packet": per_packet(site.accesses),
+            "transfers_per_packet": per_packet(transfers.all()),
+            "remote_per_packet": per_packet(transfers.remote),
+            "contended_per_packet": per_packet(site.contended),
+            "stalled_ns_per_packet": ns_per_packet(site.stalled),
+            "waited_ns_per_packet": ns_per_packet(site.waited),
+        })
+    });
+    let sites: Vec<_> = sites.collect();
+    let seconds = f64::from(scenario.measure_us) / 1e6;
+    json!({
+        "seed": seed,
+        "packets_per_second": number(*sent as f64 / seconds),
+        "packets": sent,
+        "refused": refused,
+        "time_share": {
+            "useful": share(times.useful),
+            "stalled": share(times.stalled),
+            "spinning": share(times.spinning),
+            "scheduling": share(times.scheduling),
+            "idle": share(times.idle),
+        },
+        "transfers_per_packet": per_packet(transfers),
+        "contended_transfers_per_packet": per_packet(contended),
+        "send_ns": {
+            "p50": sends.value_at_quantile(0.5),
+            "p99": sends.value_at_quantile(0.99),
+            "p999": sends.value_at_quantile(0.999),
+            "max": sends.max(),
+            "samples": sends.len(),
+        },
+        "send_ns_octaves": octaves(outcome),
+        "switches_per_second": number(report.switches as f64 / seconds),
+        "wakeups_per_second": number(report.wakeups as f64 / seconds),
+        "migrations_per_second": number(report.migrations as f64 / seconds),
+        "sites": sites,
+    })
+}
+
+/// Returns how many calls took at least each power of two nanoseconds and less than the next.
+fn octaves(outcome: &Outcome) -> Map<String, Value> {
+    let mut counts = std::collections::BTreeMap::new();
+    for value in outcome.sends.iter_recorded() {
+        let from = 1_u64 << value.value_iterated_to().max(1).ilog2();
+        *counts.entry(from).or_insert(0) += value.count_at_value();
+    }
+    counts.into_iter().map(|(from, count)| (from.to_string(), count.into())).collect()
+}

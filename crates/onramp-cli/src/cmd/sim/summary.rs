@@ -1,0 +1,102 @@
+//! What several draws of one scenario say together.
+
+use serde_json::{Value, json};
+
+use crate::report::json::number;
+
+/// The figures that are summed up: key, heading of the table, and the unit and digits in it.
+const FIGURES: &[(&str, &str, (f64, usize))] = &[
+    ("packets_per_second", "Mpps", (1e6, 2)),
+    ("time_share/useful", "useful %", (0.01, 1)),
+    ("time_share/stalled", "stalled %", (0.01, 1)),
+    ("time_share/spinning", "spinning %", (0.01, 1)),
+    ("time_share/scheduling", "scheduling %", (0.01, 1)),
+    ("time_share/idle", "idle %", (0.01, 1)),
+    ("transfers_per_packet", "transfers/packet", (1.0, 2)),
+    ("contended_transfers_per_packet", "contended/packet", (1.0, 3)),
+    ("send_ns/p50", "send p50 ns", (1.0, 0)),
+    ("send_ns/p999", "send p99.9 us", (1e3, 1)),
+    ("send_ns/max", "send max us", (1e3, 1)),
+];
+
+/// The middle of some draws, and the interval that nine of ten of them lie in.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Spread {
+    median: f64,
+    low: f64,
+    high: f64,
+}
+
+fn spread(draws: &[Value], key: &str) -> Option<Spread> {
+    let pointer = format!("/{key}");
+    let mut values: Vec<f64> =
+        draws.iter().filter_map(|draw| draw.pointer(&pointer)?.as_f64()).collect();
+    values.sort_by(f64::total_cmp);
+    let last = values.len().checked_sub(1)?;
+    // The value at a part of the way through the sorted draws.
+    let at = |part: f64| {
+        let place = part * last as f64;
+        let (below, rest) = (place.floor(), place.fract());
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "an index")]
+        let below = below as usize;
+        let above = (below + 1).min(last);
+        values[below] + (values[above] - values[below]) * rest
+    };
+    Some(Spread { median: at(0.5), low: at(0.05), high: at(0.95) })
+}
+
+/// Returns the median of each figure over the draws, with the interval of nine tenths of them.
+pub(crate) fn json(draws: &[Value]) -> Value {
+    let figures = FIGURES.iter().filter_map(|(key, ..)| {
+        let Spread { median, low, high } = spread(draws, key)?;
+        let value = json!({
+            "median": number(median),
+            "low": number(low),
+            "high": number(high),
+        });
+        Some((key.replace('/', "_"), value))
+    });
+    Value::Object(figures.collect())
+}
+
+/// Returns the headings of the table.
+pub(crate) fn headings() -> impl Iterator<Item = &'static str> {
+    FIGURES.iter().map(|(_, heading, _)| *heading)
+}
+
+/// Returns the cells of one row of the table.
+pub(crate) fn cells(draws: &[Value]) -> impl Iterator<Item = String> {
+    FIGURES.iter().map(move |(key, _, (unit, digits))| {
+        let Some(Spread { median, low, high }) = spread(draws, key) else {
+            return "-".to_owned();
+        };
+        let say = |value: f64| format!("{:.*}", *digits, value / unit);
+        if draws.len() == 1 {
+            say(median)
+        } else {
+            format!("{} ({}-{})", say(median), say(low), say(high))
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn draws_are_summed_up() {
+        let draws: Vec<_> = (0..=20)
+            .rev()
+            .map(|n| json!({ "packets_per_second": 1e6 * f64::from(n), "send_ns": { "p50": n } }))
+            .collect();
+        let summary = json(&draws);
+        let expected = json!({ "median": 10e6, "low": 1e6, "high": 19e6 });
+        assert_eq!(summary["packets_per_second"], expected);
+        assert_eq!(summary["send_ns_p50"]["median"], 10.0);
+        assert_eq!(summary.get("send_ns_max"), None, "no draw has it");
+        let cells: Vec<_> = cells(&draws).collect();
+        assert_eq!((&*cells[0], &*cells[1]), ("10.00 (1.00-19.00)", "-"));
+        assert_eq!(headings().count(), cells.len());
+        assert_eq!(spread(&[], "packets_per_second"), None);
+    }
+}

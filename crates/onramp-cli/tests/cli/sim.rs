@@ -1,0 +1,127 @@
+//! Tests of `onramp sim`.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use super::{assert_documented_keys, assert_fails, read_json, run, stderr};
+
+/// A scenario that is simulated fast: a small machine, and 400 microseconds.
+const SMALL: &str = r#"
+name = "small"
+title = "Four senders, two ports"
+machine = "desktop-amd"
+threads = 4
+placement = "pinned"
+ports = 2
+qdisc = "fq"
+payload = 120
+warm_up_us = 100
+measure_us = 300
+"#;
+
+fn small(folder: &Path) -> String {
+    let path = folder.join("small.toml");
+    fs::write(&path, SMALL).expect("a file");
+    path.display().to_string()
+}
+
+#[test]
+fn a_prediction_is_repeatable_and_documented() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let scenario = small(folder.path());
+    let predict = |options: &str| {
+        let output = run(&format!("sim run {scenario} {options} --json -"));
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        output.stdout
+    };
+    let text = predict("--draws 3 --seed 5");
+    assert_eq!(text, predict("--draws 3 --seed 5"), "the same seed, the same bytes");
+    let results: Value = serde_json::from_slice(&text).expect("JSON");
+    assert_eq!((&results["schema"], &results["version"]), (&"onramp.sim.run".into(), &1.into()));
+    assert_documented_keys("## `onramp.sim.run`, version 1", &results);
+    assert_documented_keys("### The scenario", &results["scenario"]);
+    let draws = results["draws"].as_array().expect("a list");
+    assert_eq!(draws.len(), 3);
+    let mut rates = Vec::new();
+    for draw in draws {
+        assert_documented_keys("### Each of `draws`", draw);
+        assert_documented_keys("### Each of `sites`", &draw["sites"][0]);
+        let shares = draw["time_share"].as_object().expect("an object");
+        let sum: f64 = shares.values().filter_map(Value::as_f64).sum();
+        assert!((sum - 1.0).abs() < 1e-3, "{draw}");
+        let in_octaves: u64 = draw["send_ns_octaves"]
+            .as_object()
+            .expect("counts")
+            .values()
+            .filter_map(Value::as_u64)
+            .sum();
+        assert_eq!(Some(in_octaves), draw["send_ns"]["samples"].as_u64());
+        let packets = draw["packets"].as_f64().expect("a number");
+        assert!(packets > 10.0, "{draw}");
+        rates.push(draw["packets_per_second"].as_f64().expect("a number"));
+    }
+    assert_ne!(rates[1], rates[2], "each draw has other values");
+    rates.sort_by(f64::total_cmp);
+    assert_eq!(results["summary"]["packets_per_second"]["median"], json!(rates[1]));
+    assert_ne!(text, predict("--draws 3 --seed 6"));
+}
+
+#[test]
+fn a_sweep_goes_on_where_it_stopped() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (scenario, file) = (small(folder.path()), folder.path().join("sweep.json"));
+    let sweep = |options: &str| {
+        let options = format!("--draws 1 --json {} {options}", file.display());
+        run(&format!("sim sweep {scenario} --threads 1,4 {options}"))
+    };
+    let output = sweep("--ports 1,2");
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let all = read_json(&file);
+    assert_documented_keys("## `onramp.sim.sweep`, version 1", &all);
+    let rows = all["rows"].as_array().expect("rows");
+    rows.iter().for_each(|row| {
+        assert_documented_keys("### Each row of `onramp.sim.sweep`", row);
+    });
+    let cells: Vec<_> = rows
+        .iter()
+        .map(|row| json!([row["scenario"]["threads"], row["scenario"]["ports"]]))
+        .collect();
+    assert_eq!(json!(cells), json!([[1, 1], [1, 2], [4, 1], [4, 2]]));
+    // An earlier run had done one row, in which one figure is not what it would be again.
+    let mut interrupted = all.clone();
+    interrupted["rows"].as_array_mut().expect("rows").truncate(1);
+    interrupted["rows"][0]["summary"]["packets_per_second"]["median"] = 7.into();
+    fs::write(&file, interrupted.to_string()).expect("a file");
+    let output = sweep("--ports 1,2 --resume");
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let resumed = read_json(&file);
+    assert_eq!(resumed["rows"][0], interrupted["rows"][0], "it is not simulated again");
+    assert_eq!(resumed["rows"][1], all["rows"][1]);
+    assert_eq!(resumed["rows"].as_array().map(Vec::len), Some(4));
+    assert_fails(&sweep("--ports 2,1 --resume"), 2, &["another sweep"]);
+    fs::write(&file, "{}").expect("a file");
+    assert_fails(&sweep("--ports 1,2 --resume"), 2, &["no result of a sweep"]);
+}
+
+#[test]
+fn scenarios_with_mistakes_are_refused() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("wrong.toml");
+    let wrong = |from: &str, to: &str, code: i32, words: &[&str]| {
+        assert!(SMALL.contains(from), "{from}");
+        fs::write(&path, SMALL.replace(from, to)).expect("a file");
+        let output = run(&format!("sim run {} --draws 1", path.display()));
+        assert_fails(&output, code, words);
+    };
+    wrong("threads = 4", "threads = 0", 2, &["at least 1"]);
+    wrong("threads = 4", "threads = 400", 2, &["400 pinned threads", "32 processors"]);
+    wrong("desktop-amd", "desktop", 2, &["there is no machine", "desktop-intel"]);
+    wrong("\"fq\"", "\"htb\"", 2, &["no qdisc \"htb\"", "pfifo, fq"]);
+    wrong("ports = 2", "port = 2", 2, &["port"]);
+    wrong("pinned", "nailed", 2, &["nailed"]);
+    assert_fails(&run("sim run udp-24"), 2, &["no scenario", "udp-240"]);
+    assert_fails(&run("sim run ./none.toml"), 1, &["cannot read ./none.toml"]);
+    assert_fails(&run("sim sweep one-port --draws 1 --threads 1 --json -"), 2, &["name a file"]);
+}

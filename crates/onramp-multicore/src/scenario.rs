@@ -1,0 +1,163 @@
+//! Scenarios: loads that are described in files.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::charged::{QDISCS, charged};
+use crate::load::{Load, Placement, Software, Spread};
+use crate::machines::{Description, Unknown};
+use crate::parameter::{Draw, Parameter};
+
+/// The scenarios that this crate describes: name and text of the file.
+pub const SCENARIOS: &[(&str, &str)] = &[
+    ("one-port", include_str!("../data/scenarios/one-port.toml")),
+    ("udp-240", include_str!("../data/scenarios/udp-240.toml")),
+    ("udp-480", include_str!("../data/scenarios/udp-480.toml")),
+];
+
+/// What software costs, each number with its source: what the program does, Onramp's own local work
+/// as it was measured, and Linux's drivers.
+const SOFTWARE: &[&str] = &[
+    include_str!("../data/software/program.toml"),
+    include_str!("../data/software/onramp.toml"),
+    include_str!("../data/software/linux-2025.toml"),
+];
+
+/// A load, as a file describes it.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Scenario {
+    /// Name of the scenario.
+    pub name: String,
+    /// What the scenario is, for people.
+    pub title: String,
+    /// Name of a machine of [`MACHINES`](crate::MACHINES).
+    pub machine: String,
+    /// Number of sending threads.
+    pub threads: u16,
+    /// Which processors the threads use.
+    pub placement: Placement,
+    /// Number of ports of the link.
+    pub ports: u16,
+    /// How flows are spread over the ports.
+    #[serde(default)]
+    pub spread: Spread,
+    /// The qdisc of each port: a name of [`QDISCS`](crate::QDISCS).
+    pub qdisc: String,
+    /// Bytes of a payload.
+    pub payload: u16,
+    /// Simulated time before the measurement, microseconds.
+    pub warm_up_us: u32,
+    /// Simulated time of the measurement, microseconds.
+    pub measure_us: u32,
+}
+
+impl Scenario {
+    /// Returns a scenario of [`SCENARIOS`].
+    ///
+    /// # Errors
+    ///
+    /// [`Unknown`] names the scenarios that there are.
+    pub fn named(name: &str) -> Result<Self, Unknown> {
+        match SCENARIOS.iter().find(|(known, _)| *known == name) {
+            Some((_, text)) => Self::read(text),
+            None => {
+                let names: Vec<_> = SCENARIOS.iter().map(|(name, _)| *name).collect();
+                Err(Unknown::new(format!(
+                    "there is no scenario {name:?}: the scenarios are {}",
+                    names.join(", ")
+                )))
+            }
+        }
+    }
+
+    /// Reads a scenario from the text of a file.
+    ///
+    /// # Errors
+    ///
+    /// [`Unknown`] says what is wrong with the text, and where.
+    pub fn read(text: &str) -> Result<Self, Unknown> {
+        let this: Self = toml::from_str(text).map_err(|error| Unknown::new(error.to_string()))?;
+        let Self { threads, ports, measure_us, .. } = this;
+        if threads == 0 || ports == 0 || measure_us == 0 {
+            let what = "threads, ports and measure_us are at least 1";
+            return Err(Unknown::new(what.to_owned()));
+        }
+        this.draw(0)?.check().map_err(|why| Unknown::new(why.to_string()))?;
+        Ok(this)
+    }
+
+    /// Returns the scenario as the text of a file, without comments.
+    ///
+    /// # Panics
+    ///
+    /// Never: every scenario can be written.
+    #[must_use]
+    pub fn text(&self) -> String {
+        toml::to_string(self).expect("words and numbers")
+    }
+
+    /// Draws a load from the intervals of all parameters. `seed` 0 takes the middle of each.
+    ///
+    /// # Errors
+    ///
+    /// [`Unknown`] if there is no such machine.
+    pub fn draw(&self, seed: u64) -> Result<Load, Unknown> {
+        let mut draw = Draw::new(seed);
+        let machine = Description::named(&self.machine)?.draw(&mut draw);
+        Ok(Load {
+            machine,
+            software: self.software(&mut draw)?,
+            threads: self.threads,
+            placement: self.placement,
+            ports: self.ports.into(),
+            spread: self.spread,
+            qdisc: self.qdisc.clone(),
+            payload: self.payload.into(),
+            warm_up_us: self.warm_up_us.into(),
+            measure_us: self.measure_us.into(),
+        })
+    }
+
+    fn software(&self, draw: &mut Draw) -> Result<Software, Unknown> {
+        if charged(&self.qdisc).is_none() {
+            let (qdisc, known) = (&self.qdisc, QDISCS.join(", "));
+            return Err(Unknown::new(format!("there is no qdisc {qdisc:?} here: {known}")));
+        }
+        let mut parameters = BTreeMap::new();
+        for text in SOFTWARE {
+            let read: BTreeMap<String, Parameter> =
+                toml::from_str(text).map_err(|error| Unknown::new(error.to_string()))?;
+            for (name, parameter) in read {
+                // The first file that names a parameter has it.
+                parameters.entry(name).or_insert(parameter);
+            }
+        }
+        let get = |name: &str| {
+            let missing = || Unknown::new(format!("there is no parameter {name:?}"));
+            parameters.get(name).ok_or_else(missing)
+        };
+        let ps = |draw: &mut Draw, name: &str| Ok(draw.picoseconds(get(name)?));
+        Ok(Software {
+            program_ps: ps(draw, "program")?,
+            send_ps: ps(draw, "send")?,
+            enqueue_ps: ps(draw, &format!("enqueue_{}", self.qdisc))?,
+            dequeue_ps: ps(draw, &format!("dequeue_{}", self.qdisc))?,
+            qdisc_lines: lines(draw.draw(get("qdisc_lines")?)),
+            flow_lines: lines(draw.draw(get("flow_lines")?)),
+            transmit_ps: ps(draw, "driver_xmit")?,
+            doorbell_ps: ps(draw, "doorbell")?,
+        })
+    }
+}
+
+fn lines(count: f64) -> u32 {
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a few lines; a cast of a float stays in range"
+    )]
+    let lines = count.round() as u32;
+    lines
+}
