@@ -94,7 +94,8 @@ Examples:
 Examples:
   onramp sim run udp-480
   onramp sim run my-load.toml --draws 20 --json prediction.json
-  onramp sim sweep udp-480 --threads 1,8,64,240,480 --ports 1,8,30"
+  onramp sim sweep udp-480 --threads 1,8,64,240,480 --ports 1,8,30
+  onramp sim calibrate --output here.toml"
     )]
     Sim(Sim),
 }
@@ -125,6 +126,7 @@ enum Lab {
 enum Sim {
     Run(cmd::sim::run::Args),
     Sweep(cmd::sim::sweep::Args),
+    Calibrate(cmd::sim::calibrate::Args),
     #[command(hide = true)]
     Draw(cmd::sim::draw::Args),
 }
@@ -174,6 +176,7 @@ fn main() -> ExitCode {
         Command::Lab(Lab::Report(args)) => cmd::lab::report::run(&args),
         Command::Sim(Sim::Run(args)) => cmd::sim::run::run(&args),
         Command::Sim(Sim::Sweep(args)) => cmd::sim::sweep::run(&args),
+        Command::Sim(Sim::Calibrate(args)) => cmd::sim::calibrate::run(&args),
         Command::Sim(Sim::Draw(args)) => cmd::sim::draw::run(&args),
     };
     done.map_or_else(|error| error::report(&error), |()| ExitCode::SUCCESS)

@@ -6,6 +6,7 @@
 //! and an interval. A prediction is the spread of many simulations, each with values drawn from the
 //! intervals; no value is ever adjusted to a result.
 
+mod calibrate;
 mod card;
 mod charged;
 mod load;
@@ -13,6 +14,7 @@ mod machines;
 mod parameter;
 mod scenario;
 
+pub use calibrate::{Check, LocalWork, NotMeasured, calibrate, checks, local_work};
 pub use charged::QDISCS;
 pub use load::{Load, LoadError, Outcome, Placement, Software, Spread};
 pub use machines::{Description, MACHINES, Unknown};

@@ -1,6 +1,6 @@
 //! Descriptions of machines, from files in which each number has its source.
 
-use std::fmt;
+use std::{fmt, fs};
 
 use onramp_machine::{Caches, Costs, Machine, Topology};
 use serde::Deserialize;
@@ -119,6 +119,21 @@ impl Description {
                 Err(Unknown(format!("there is no machine {name:?}: the machines are {names}")))
             }
         }
+    }
+
+    /// Returns the description of a machine of [`MACHINES`], or that of a file if `name` has a
+    /// slash or a dot.
+    ///
+    /// # Errors
+    ///
+    /// [`Unknown`] says what is wrong with the name or with the file.
+    pub fn find(name: &str) -> Result<Self, Unknown> {
+        if !name.contains(['/', '.']) {
+            return Self::named(name);
+        }
+        let wrong = |why: &dyn fmt::Display| Unknown(format!("the machine {name}: {why}"));
+        let text = fs::read_to_string(name).map_err(|error| wrong(&error))?;
+        Self::read(&text).map_err(|why| wrong(&why))
     }
 
     /// Reads a description from the text of a file.

@@ -32,7 +32,7 @@ pub struct Scenario {
     pub name: String,
     /// What the scenario is, for people.
     pub title: String,
-    /// Name of a machine of [`MACHINES`](crate::MACHINES).
+    /// Name of a machine of [`MACHINES`](crate::MACHINES), or of a file, with a slash or a dot.
     pub machine: String,
     /// Number of sending threads.
     pub threads: u16,
@@ -105,7 +105,7 @@ impl Scenario {
     /// [`Unknown`] if there is no such machine.
     pub fn draw(&self, seed: u64) -> Result<Load, Unknown> {
         let mut draw = Draw::new(seed);
-        let machine = Description::named(&self.machine)?.draw(&mut draw);
+        let machine = Description::find(&self.machine)?.draw(&mut draw);
         Ok(Load {
             machine,
             software: self.software(&mut draw)?,

@@ -119,6 +119,7 @@ fn scenarios_with_mistakes_are_refused() {
     wrong("threads = 4", "threads = 400", 2, &["400 pinned threads", "32 processors"]);
     wrong("desktop-amd", "desktop", 2, &["there is no machine", "desktop-intel"]);
     wrong("\"fq\"", "\"htb\"", 2, &["no qdisc \"htb\"", "pfifo, fq"]);
+    wrong("desktop-amd", "./none.toml", 2, &["the machine ./none.toml"]);
     wrong("ports = 2", "port = 2", 2, &["port"]);
     wrong("pinned", "nailed", 2, &["nailed"]);
     assert_fails(&run("sim run udp-24"), 2, &["no scenario", "udp-240"]);
