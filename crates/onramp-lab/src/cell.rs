@@ -5,19 +5,23 @@
 pub(crate) mod shards;
 pub(crate) mod words;
 
+#[cfg(sim)]
+use std::cell::Cell;
 use std::cell::UnsafeCell;
 use std::fmt;
 use std::marker::PhantomData;
 use std::mem;
 use std::ops::{Deref, DerefMut};
 use std::ptr;
-use std::sync::atomic::{AtomicPtr, Ordering};
 
 use onramp_queue::{Packet, PacketList};
 
 use crate::lock::Lock;
 use crate::lockstat::LockNotes;
 use crate::measure::PhaseCell;
+use crate::sync::atomic::{AtomicPtr, Ordering};
+#[cfg(sim)]
+use crate::sync::changes;
 
 /// A value on cache lines of its own: two lines, because x86 fetches lines in pairs.
 #[derive(Debug, Default)]
@@ -44,6 +48,9 @@ pub(crate) struct Guard<'a, L: Lock + 'a, T> {
     _held: L::Held<'a>,
     /// Time at which the lock was taken. `None` if the duration of this hold is not measured.
     since: Option<u64>,
+    /// Whether the simulated machine was told that the value moves to this processor.
+    #[cfg(sim)]
+    charged: Cell<bool>,
     /// A guard acts like `&mut T`: threads may share the guard only if they may share `T`.
     value: PhantomData<&'a mut T>,
 }
@@ -95,7 +102,14 @@ impl<L: Lock, T> LockCell<L, T> {
 
     #[inline]
     fn guard<'a>(&'a self, held: L::Held<'a>, notes: &mut LockNotes) -> Guard<'a, L, T> {
-        Guard { cell: self, _held: held, since: notes.taken(), value: PhantomData }
+        Guard {
+            cell: self,
+            _held: held,
+            since: notes.taken(),
+            #[cfg(sim)]
+            charged: Cell::new(false),
+            value: PhantomData,
+        }
     }
 
     pub(crate) fn get_mut(&mut self) -> &mut T {
@@ -111,12 +125,26 @@ impl<L: Lock, T> Guard<'_, L, T> {
         drop(self);
         notes.let_go(since);
     }
+
+    /// Charges, on the simulated machine, the first access to the value under this guard: the value
+    /// moves to this processor from the one that had the lock before.
+    #[inline]
+    #[cfg_attr(sim, track_caller)]
+    #[cfg_attr(not(sim), expect(clippy::unused_self, reason = "used on the simulated machine"))]
+    fn charge(&self) {
+        #[cfg(sim)]
+        if !self.charged.replace(true) {
+            changes(self.cell.value.0.get());
+        }
+    }
 }
 
 impl<L: Lock, T> Deref for Guard<'_, L, T> {
     type Target = T;
     #[inline]
+    #[cfg_attr(sim, track_caller)]
     fn deref(&self) -> &T {
+        self.charge();
         // SAFETY: this thread holds the lock, and `lock_with` makes one guard each time the lock is
         // taken.
         unsafe { &*self.cell.value.0.get() }
@@ -125,7 +153,9 @@ impl<L: Lock, T> Deref for Guard<'_, L, T> {
 
 impl<L: Lock, T> DerefMut for Guard<'_, L, T> {
     #[inline]
+    #[cfg_attr(sim, track_caller)]
     fn deref_mut(&mut self) -> &mut T {
+        self.charge();
         // SAFETY: this thread holds the lock, and `&mut self` is the only way to reach the value.
         unsafe { &mut *self.cell.value.0.get() }
     }
@@ -214,6 +244,8 @@ impl Drop for Stack {
 /// Prefetches the cache line at `at`. Any address is allowed, even null.
 #[inline]
 fn prefetch(at: *const ()) {
+    #[cfg(sim)]
+    onramp_machine::hook::prefetch(at);
     #[cfg(target_arch = "x86_64")]
     // SAFETY: a prefetch reads nothing and faults on no address.
     unsafe {

@@ -45,7 +45,10 @@ pub enum Error {
     /// A qdisc dropped packets while it was filled, so it cannot be measured with this backlog. The
     /// text names the qdisc and says how many packets it held.
     Room(String),
-    /// The run was asked to end early; see [`stop`](crate::measure::stop).
+    /// This build has no queue of the design, because another crate has it. The field is the name
+    /// of the design.
+    Absent(&'static str),
+    /// The run was asked to end early; see `measure::stop`.
     Stopped,
     /// The experiment needs a link that is full during the whole measured window, but the link was
     /// not full. The text says what showed this.
@@ -91,6 +94,11 @@ impl fmt::Display for Error {
                 write!(f, "packets left before their instant, please report it: {which}")
             }
             Self::Room(held) => write!(f, "{held} packets; give a smaller backlog"),
+            Self::Absent(design) => write!(
+                f,
+                "{design}: the queue of another crate cannot run on the simulated machine; choose \
+                 another design"
+            ),
             Self::Stopped => f.write_str("the run was asked to end early"),
             Self::NotFull(why) => {
                 write!(

@@ -14,32 +14,54 @@
 //! * [`Load`]: the work of the sending threads: a stream, or requests and responses.
 //! * [`kernel`]: the transmit path of the running kernel, compared with Onramp's.
 //! * [`measure`], [`memory`], [`pin`], [`lockstat`]: tools that the experiments share.
+//!
+//! Without the feature `full`, which is on by default, only the designs and the loop that drives
+//! them are left. That is what the package in `twins/lab` compiles for the simulated machine of the
+//! crate `onramp-machine`: the module `contention::simulated` exists only there.
 #![deny(unsafe_code)]
+#![cfg_attr(
+    not(feature = "full"),
+    allow(dead_code, reason = "the designs have more than the simulated machine uses")
+)]
 
 mod cell;
 pub mod contention;
+#[cfg(feature = "full")]
 pub mod control;
+#[cfg(feature = "full")]
 mod device;
 mod error;
+#[cfg(feature = "full")]
 mod exchange;
+#[cfg(feature = "full")]
 pub mod full;
+#[cfg(feature = "full")]
 pub mod instances;
+#[cfg(feature = "full")]
 pub mod kernel;
+#[cfg(feature = "full")]
 pub mod layout;
 mod load;
 mod lock;
 pub mod lockstat;
+#[cfg(feature = "full")]
 pub mod loopback;
 mod manners;
 pub mod measure;
 pub mod memory;
+#[cfg(feature = "full")]
 pub mod pacing;
 mod path;
 mod peer;
 pub mod pin;
+#[cfg(feature = "full")]
 pub mod qdisc;
+#[cfg(feature = "full")]
 pub mod softirq;
+mod sync;
+#[cfg(feature = "full")]
 mod thread_group;
+#[cfg(feature = "full")]
 pub mod wire;
 
 pub use error::Error;

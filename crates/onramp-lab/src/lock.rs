@@ -4,6 +4,7 @@
 mod adaptive;
 mod handicap;
 mod mutex;
+mod queued;
 mod spin;
 mod ticket;
 
@@ -12,13 +13,14 @@ use crate::measure::PhaseCell;
 pub(crate) use adaptive::Adaptive;
 pub(crate) use handicap::Handicap;
 pub(crate) use mutex::StdMutex;
+pub(crate) use queued::Queued;
 pub(crate) use spin::Spin;
 pub(crate) use ticket::Ticket;
 
 /// A lock. Code in this crate relies on two properties: at most one `Held` (proof that a thread
 /// holds the lock) exists at a time, and everything written under one `Held` is visible under the
 /// next.
-pub(crate) trait Lock: Default + Send + Sync {
+pub(crate) trait Lock: Default + Send + Sync + 'static {
     /// The name of this kind of lock in tables.
     const KIND: &'static str;
 
@@ -125,9 +127,11 @@ mod tests {
         excludes::<Handicap>();
         excludes::<Adaptive>();
         excludes::<StdMutex>();
+        excludes::<Queued>();
     }
 
-    /// `StdMutex` is not tested here, because its waiters sleep until the holder releases the lock.
+    /// `StdMutex` and `Queued` are not tested here, because their waiters wait until the holder
+    /// releases the lock.
     #[test]
     fn every_wait_ends_when_it_is_time_to_stop() {
         stops::<Spin>();

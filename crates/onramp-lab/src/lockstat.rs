@@ -6,10 +6,7 @@
 
 use std::fmt::Write;
 
-use onramp_core::Clock;
-use onramp_dev::MonotonicClock;
-
-use crate::measure::Sampler;
+use crate::measure::{Sampler, stopwatch};
 
 /// Sampling period: the time for which the lock is held is measured for one acquisition out of
 /// every 16.
@@ -84,14 +81,14 @@ impl LockNotes {
     /// statistics are switched off.
     #[inline]
     pub(crate) fn wait_begins(&self) -> Option<u64> {
-        self.on.then(|| MonotonicClock.now().0)
+        self.on.then(|| stopwatch().0)
     }
 
     /// Records the end of a wait for the lock, whether or not the thread got the lock.
     #[inline]
     pub(crate) fn wait_ends(&mut self, from: Option<u64>) {
         let Some(from) = from else { return };
-        let waited = MonotonicClock.now().0.saturating_sub(from);
+        let waited = stopwatch().0.saturating_sub(from);
         self.counts.contended += 1;
         self.counts.wait_total_ns += waited;
         self.counts.wait_max_ns = self.counts.wait_max_ns.max(waited);
@@ -105,14 +102,14 @@ impl LockNotes {
             return None;
         }
         self.counts.acquired += 1;
-        self.sampler.picks().then(|| MonotonicClock.now().0)
+        self.sampler.picks().then(|| stopwatch().0)
     }
 
     /// Records that the lock was released, if `since` (the time at which it was taken) is known.
     #[inline]
     pub(crate) fn let_go(&mut self, since: Option<u64>) {
         let Some(since) = since else { return };
-        let held = MonotonicClock.now().0.saturating_sub(since);
+        let held = stopwatch().0.saturating_sub(since);
         self.counts.hold_samples += 1;
         self.counts.hold_total_ns += held;
         self.counts.hold_max_ns = self.counts.hold_max_ns.max(held);

@@ -3,14 +3,13 @@
 
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
-use onramp_core::Clock;
-use onramp_dev::MonotonicClock;
 use onramp_queue::PacketList;
 
 use crate::cell::Padded;
-use crate::measure::{Latency, Sampler};
+use crate::measure::{Latency, Sampler, stopwatch};
+use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::{is_simulated, thread_local};
 
 /// Sampling period: one out of every 16 calls that take or free packets is timed.
 pub const PERIOD: u64 = 16;
@@ -121,15 +120,17 @@ thread_local! {
 }
 
 /// Sets the flow number of the packets that the calling thread sends. With `timed`, the thread
-/// measures the lists of packets that it frees.
+/// measures the lists of packets that it frees. On the simulated machine no thread does: to look at
+/// the packets would cost something there.
 pub(crate) fn begin(flow: u64, timed: bool) {
+    let timed = timed && !is_simulated();
     FLOW.set(flow);
     TIMED.set(timed);
     let here = || {
         let (sampler, notes) = (Sampler::one_in(PERIOD, 0), MemoryNotes::default());
         Box::new(Here { thread: flow, sampler, notes })
     };
-    HERE.set(timed.then(here));
+    HERE.with(|place| place.replace(timed.then(here)));
 }
 
 /// Returns the flow number of the packets that the calling thread sends. If the thread sends none,
@@ -141,7 +142,8 @@ pub(crate) fn flow() -> u64 {
 /// Returns the measurements of the lists of packets that the calling thread freed, and leaves empty
 /// measurements.
 pub(crate) fn take() -> MemoryNotes {
-    HERE.with_borrow_mut(|here| {
+    HERE.with(|here| {
+        let mut here = here.borrow_mut();
         here.as_mut().map(|here| std::mem::take(&mut here.notes)).unwrap_or_default()
     })
 }
@@ -160,7 +162,7 @@ pub(crate) fn free(list: PacketList, freed: Option<&Freed>) {
     if !TIMED.get() {
         return free(list);
     }
-    HERE.with_borrow_mut(|here| match here {
+    HERE.with(|here| match &mut *here.borrow_mut() {
         None => free(list),
         Some(here) => here.free(list, free),
     });
@@ -170,10 +172,10 @@ impl Here {
     fn free(&mut self, list: PacketList, free: impl FnOnce(PacketList)) {
         self.notes.count(&list, self.thread);
         let packets = u64::from(list.len());
-        let from = self.sampler.picks().then(|| MonotonicClock.now());
+        let from = self.sampler.picks().then(stopwatch);
         free(list);
         if let Some(from) = from {
-            self.notes.gave(MonotonicClock.now().since(from), packets);
+            self.notes.gave(stopwatch().since(from), packets);
         }
     }
 }

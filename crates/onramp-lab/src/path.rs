@@ -23,7 +23,9 @@ use crate::memory::{Memory, MemoryNotes};
 
 pub(crate) use context::WorkerContext;
 pub(crate) use link::Linked;
-pub(crate) use llist::{BURST_CAP, Llist};
+#[cfg(any(feature = "full", sim))]
+pub(crate) use llist::BURST_CAP;
+pub(crate) use llist::Llist;
 pub(crate) use locked::Locked;
 pub(crate) use percpu::PerCpu;
 
@@ -48,6 +50,9 @@ pub(crate) struct Behind<'a> {
     pub(crate) manners: Manners,
     /// Whether threads measure the lists of packets that they free.
     pub(crate) timed: bool,
+    /// Counts the packets that leave a bare queue, which has no device.
+    #[cfg(sim)]
+    pub(crate) departed: crate::measure::Departed,
 }
 
 /// A sending thread's position in an experiment: its number and its settings.
@@ -109,7 +114,7 @@ fn told(verdict: Verdict) -> Sent {
 }
 
 /// A transmit path.
-pub(crate) trait Path: Sync {
+pub(crate) trait Path: Send + Sync + 'static {
     /// One sending thread's end of the path.
     type Worker<'a>: Worker
     where
@@ -140,6 +145,11 @@ pub(crate) trait Path: Sync {
 
 /// One sending thread's end of a path.
 pub(crate) trait Worker {
+    /// Does what a program does before it sends a packet. Called once for each packet; only the
+    /// programs of the simulated machine do anything.
+    #[inline]
+    fn prepare(&mut self) {}
+
     /// Sends one packet with the given payload.
     fn send(&mut self, payload: &[u8]) -> Sent;
 

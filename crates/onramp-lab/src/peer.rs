@@ -9,30 +9,33 @@
 //! A sender without credit yields instead of sleeping, so that the experiment measures the queue
 //! and not the waking of threads.
 
+#[cfg(feature = "full")]
 mod floor;
 mod intake;
 mod mutex;
+#[cfg(feature = "full")]
 mod ring;
 mod shards;
 mod variant;
 
 use std::hint::black_box;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering, fence};
-use std::thread;
 
 use onramp_queue::{Counter, Packet, PacketList};
-use parking_lot::Mutex;
 
 use crate::cell::Padded;
 use crate::manners::Manners;
 use crate::measure::{Phase, PhaseCell};
 use crate::memory::{self, Freed, Memory, MemoryNotes};
 use crate::path::{Account, Behind, Notes, Path, Seat, Sent, Worker, WorkerContext};
+use crate::sync::atomic::{AtomicBool, Ordering, fence};
+use crate::sync::{ParkingMutex as Mutex, thread};
 
+#[cfg(feature = "full")]
 pub(crate) use floor::Floor;
 pub(crate) use intake::Bare;
 pub(crate) use mutex::Shared;
+#[cfg(feature = "full")]
 pub(crate) use ring::{Array, Channel, Rings, Things};
 pub(crate) use shards::Shards;
 pub(crate) use variant::{Ahead, Batch, List, Variant};
@@ -55,6 +58,8 @@ pub(crate) struct Sink {
     /// Whether `memory::free` frees the packets, either because the time for freeing is measured,
     /// or because freed packets count as returned credits (`freed`).
     noted: bool,
+    #[cfg(sim)]
+    departed: crate::measure::Departed,
 }
 
 /// Thread number and packet number of every packet that left the queue, for tests.
@@ -64,8 +69,16 @@ impl Sink {
     /// Makes a sink (the end of a queue) that frees packets of senders that have `credits` credits
     /// each.
     fn new(credits: u32, seen: Option<Seen>, freed: Option<Freed>, noted: bool) -> Self {
-        let run_len = (credits / 2).clamp(1, RUN);
-        Self { taken: 0, run: PacketList::new(), run_len, seen, freed, noted }
+        Self {
+            taken: 0,
+            run: PacketList::new(),
+            run_len: (credits / 2).clamp(1, RUN),
+            seen,
+            freed,
+            noted,
+            #[cfg(sim)]
+            departed: crate::measure::Departed::default(),
+        }
     }
 
     /// Reads the first byte of `pkt`, and keeps `pkt` until there are enough packets to free them
@@ -74,6 +87,8 @@ impl Sink {
     fn put(&mut self, pkt: Packet) {
         black_box(pkt.payload().first());
         self.taken += 1;
+        #[cfg(sim)]
+        self.departed.add(1);
         if let Some(seen) = &self.seen {
             seen.lock().push(numbers(pkt.payload()));
         }
@@ -132,14 +147,14 @@ pub(crate) fn numbers(payload: &[u8]) -> (u64, u64) {
 }
 
 /// A queue between many senders and one drainer.
-pub(crate) trait Peer: Sync + Sized {
+pub(crate) trait Peer: Send + Sync + Sized + 'static {
     /// One sender's end of the queue.
     type End<'a>: Send
     where
         Self: 'a;
 
     /// The end of the queue that the drainer (the thread that empties the queue) uses.
-    type Taker: Send;
+    type Taker: Send + 'static;
 
     /// Makes a queue for `senders` senders, each with at most `credits` packets in flight. If the
     /// senders drain the queue by their pushes, the queue passes the packets to `sink`, which frees
@@ -202,7 +217,12 @@ impl<P: Peer> Peered<P> {
         let credits = behind.credits.unwrap_or_else(|| credits(threads));
         let freed = (behind.memory == Memory::Malloc).then(|| Freed::new(threads));
         let noted = behind.timed || freed.is_some();
-        let sink = || Sink::new(credits, seen.clone(), freed.clone(), noted);
+        let sink = || {
+            let sink = Sink::new(credits, seen.clone(), freed.clone(), noted);
+            #[cfg(sim)]
+            let sink = Sink { departed: behind.departed.clone(), ..sink };
+            sink
+        };
         let (peer, taker) = P::new(threads, credits, sink());
         Self {
             peer,

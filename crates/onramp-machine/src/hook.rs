@@ -7,7 +7,7 @@ use std::panic::Location;
 
 use crate::fiber::suspend;
 use crate::memory::Access;
-use crate::report::Site;
+use crate::report::{Report, Site};
 use crate::world::{AHEAD, Plain, inside};
 
 /// Lets processors that are earlier go first, then charges the access.
@@ -189,4 +189,25 @@ pub fn processor() -> Option<u16> {
 #[must_use]
 pub fn processors() -> Option<u16> {
     inside(|world| world.machine().topology.processors())
+}
+
+/// Returns the number of the cluster to which a processor belongs, counted over the whole machine;
+/// `None` outside a simulation, or if the machine has no such processor.
+#[must_use]
+pub fn cluster(processor: u16) -> Option<u16> {
+    let topology = inside(|world| world.machine().topology)?;
+    let exists = processor < topology.processors();
+    exists.then(|| topology.cluster(topology.core(processor)))
+}
+
+/// Begins a measurement now, instead of at the time that the simulation was given.
+pub fn measure() {
+    let _ = inside(|world| world.measure(world.clock()));
+}
+
+/// Returns what happened since the measurement [began](measure), and forgets it. Outside a
+/// simulation, nothing did.
+#[must_use]
+pub fn report() -> Report {
+    inside(|world| world.measured(world.clock())).unwrap_or_default()
 }

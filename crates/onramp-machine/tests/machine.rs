@@ -287,6 +287,38 @@ fn a_lock_hides_no_call_to_go_on() {
 }
 
 #[test]
+fn a_failed_attempt_leaves_the_lock_taken() {
+    simulated(|| {
+        let lock = Arc::new(Mutex::new(0));
+        let held = lock.lock().unwrap();
+        assert!(lock.try_lock().is_err() && lock.try_lock().is_err());
+        let theirs = lock.clone();
+        let waits = thread::spawn(move || *theirs.lock().unwrap() += 1);
+        thread::sleep(Duration::from_micros(50));
+        assert_eq!(*held, 0, "the other thread waits");
+        drop(held);
+        waits.join().unwrap();
+        assert_eq!(*lock.lock().unwrap(), 1);
+    });
+}
+
+/// The parts of a word are changed as if each were a variable of its own.
+#[test]
+fn parts_of_a_word_are_stored_and_exchanged() {
+    simulated(|| {
+        let word = AtomicU32::new(0x0003_0001);
+        word.flip_by_store(1, Release);
+        assert_eq!(word.swap_part(0xffff_0000, 0x0005_ffff, SeqCst), 0x0003_0000);
+        assert_eq!(word.load(Acquire), 0x0005_0000);
+        let topology = MACHINE.topology;
+        let clusters = (0..topology.processors()).filter_map(hook::cluster);
+        assert_eq!(clusters.max(), Some(3));
+        assert_eq!(hook::cluster(topology.processors()), None);
+    });
+    assert_eq!(hook::cluster(0), None, "outside");
+}
+
+#[test]
 fn messages_arrive_and_ends_are_noticed() {
     simulated(|| {
         let (sender, receiver) = mpsc::channel();

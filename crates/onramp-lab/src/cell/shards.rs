@@ -5,13 +5,14 @@ use std::cell::UnsafeCell;
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use onramp_queue::Packet;
 
 use super::Padded;
 use super::words::{Chain, OWNED, Pointer, Pushed, push_to};
+use crate::sync::atomic::AtomicU64;
+use crate::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use crate::sync::changes;
 
 /// Largest number of shards of an intake. The atomic word `port` of the intake has one bit for each
 /// shard, and one bit that says whether a thread owns the value behind the intake.
@@ -71,7 +72,10 @@ impl<T> Sharded<T> {
         shard: usize,
     ) -> Result<Pushed<ShardsOwner<'_, T>>, Packet> {
         let list = &self.shards[shard].0;
-        let owner = || ShardsOwner { intake: self, value: PhantomData };
+        let owner = || {
+            changes(self.value.0.get());
+            ShardsOwner { intake: self, value: PhantomData }
+        };
         // Acquire: pairs with the swap in `take`. If an owner has emptied the list, this thread
         // sees that owner's flag when it reads `port` next, so it finds `port` zero only after that
         // owner has left. So this packet cannot overtake the sender's previous packet.

@@ -13,12 +13,13 @@ use std::marker::PhantomData;
 use std::mem;
 use std::ops::{Deref, DerefMut};
 use std::ptr;
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicU64, AtomicUsize};
 
 use onramp_queue::Packet;
 
 use super::{Padded, prefetch};
+use crate::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use crate::sync::atomic::{AtomicU64, AtomicUsize};
+use crate::sync::changes;
 
 /// The flag in an intake's word which says that a thread owns the value behind the intake.
 pub(super) const OWNED: u64 = 1;
@@ -29,7 +30,7 @@ pub(super) const OWNED: u64 = 1;
 ///
 /// If `name` has made a name from an address, `addr` returns that address for every word that
 /// contains the name, whatever count and flags the word also contains.
-pub(crate) unsafe trait Format: Default + Send + Sync {
+pub(crate) unsafe trait Format: Default + Send + Sync + 'static {
     /// Data that a sender keeps so that `name` is fast.
     type Memo: Default + Send;
 
@@ -305,7 +306,10 @@ impl<F: Format, T> OneWord<F, T> {
         memo: &mut F::Memo,
     ) -> Result<Pushed<Owner<'_, F, T>>, Packet> {
         let word = &self.word.0;
-        let owner = || Owner { intake: self, value: PhantomData };
+        let owner = || {
+            changes(self.value.0.get());
+            Owner { intake: self, value: PhantomData }
+        };
         // Relaxed: the loaded word is only a guess, which the exchange checks.
         if DIRECT && word.load(Relaxed) == 0 {
             // Acquire: makes the previous owner's writes to the value visible; pairs with the

@@ -4,10 +4,11 @@ use onramp::Mode;
 
 use crate::Error;
 use crate::cell::words::{Format, Index, Pointer};
-use crate::lock::{Adaptive, Handicap, Lock, Spin, StdMutex, Ticket};
+use crate::lock::{Adaptive, Handicap, Lock, Queued, Spin, StdMutex, Ticket};
 use crate::path::{Behind, Linked, Llist, Locked, Path, PerCpu};
-use crate::peer::{Ahead, Batch, List, Shards, Variant};
-use crate::peer::{Array, Bare, Channel, Floor, Peered, Rings, Seen, Shared, Things};
+use crate::peer::{Ahead, Bare, Batch, List, Peered, Seen, Shards, Shared, Variant};
+#[cfg(feature = "full")]
+use crate::peer::{Array, Channel, Floor, Rings, Things};
 
 /// A function that is called with the path of a design, whatever type the path has.
 pub(crate) trait Visit {
@@ -40,6 +41,13 @@ pub enum Design {
     PercpuQueue,
     /// Transmit path with a lock-free list in front of the lock (Linux, since 2025).
     Llist,
+    /// Transmit path with one lock in front of the qdisc: a queued spinlock, which is the spinlock
+    /// of Linux on x86 since 2015.
+    Queued,
+    /// [`Busylock`](Self::Busylock) with queued spinlocks, as in Linux from 2015 to 2025.
+    BusylockQueued,
+    /// [`Llist`](Self::Llist) with queued spinlocks, as in Linux.
+    LlistQueued,
     /// Onramp with its default mode (`Mode::Hybrid`).
     Onramp,
     /// Onramp with `Mode::Inline`: only senders transmit, and no port collects packets.
@@ -94,6 +102,11 @@ impl Design {
         Self::OnrampDedicated,
     ];
 
+    /// Transmit paths with queued spinlocks, as in Linux since 2015. With more threads than
+    /// processors they are slow in a program, because there the kernel may take the processor away
+    /// from the thread that is next.
+    pub const QUEUED: &[Self] = &[Self::Queued, Self::BusylockQueued, Self::LlistQueued];
+
     /// Bare queues, without qdisc and device: Onramp's intake, `Floor` (the queue with the least
     /// possible cost), and queues of other crates.
     pub const PEERS: &[Self] = &[
@@ -132,6 +145,9 @@ impl Design {
             Self::Mutex => "mutex",
             Self::PercpuQueue => "percpu-queue",
             Self::Llist => "llist",
+            Self::Queued => "queued",
+            Self::BusylockQueued => "busylock-queued",
+            Self::LlistQueued => "llist-queued",
             Self::Onramp => "onramp",
             Self::OnrampInline => "onramp-inline",
             Self::OnrampDedicated => "onramp-dedicated",
@@ -154,7 +170,7 @@ impl Design {
     /// Returns all designs, each once.
     pub fn every() -> impl Iterator<Item = Self> {
         let intakes = Self::INTAKES.iter().filter(|design| !Self::PEERS.contains(design));
-        Self::ALL.iter().chain(Self::PEERS).chain(intakes).copied()
+        Self::ALL.iter().chain(Self::QUEUED).chain(Self::PEERS).chain(intakes).copied()
     }
 
     /// Returns the design called `name`; `None` if there is none.
@@ -192,16 +208,28 @@ impl Design {
             Self::Adaptive => visit.path(Locked::<Adaptive, false>::new(behind), Adaptive::KIND),
             Self::Mutex => visit.path(Locked::<StdMutex, false>::new(behind), StdMutex::KIND),
             Self::PercpuQueue => visit.path(PerCpu::new(behind), Spin::KIND),
-            Self::Llist => visit.path(Llist::new(behind), Spin::KIND),
+            Self::Llist => visit.path(Llist::<Spin>::new(behind), Spin::KIND),
+            Self::Queued => visit.path(Locked::<Queued, false>::new(behind), Queued::KIND),
+            Self::BusylockQueued => visit.path(Locked::<Queued, true>::new(behind), Queued::KIND),
+            Self::LlistQueued => visit.path(Llist::<Queued>::new(behind), Queued::KIND),
             Self::Onramp => visit.path(Linked::new(behind, Mode::Hybrid)?, "none"),
             Self::OnrampInline => visit.path(Linked::new(behind, Mode::Inline)?, "none"),
             Self::OnrampDedicated => visit.path(Linked::new(behind, Mode::Dedicated)?, "none"),
+            #[cfg(feature = "full")]
             Self::Floor => visit.path(Peered::<Floor>::new(threads, seen, &behind), "none"),
+            #[cfg(feature = "full")]
             Self::ArrayQueue => visit.path(Peered::<Array>::new(threads, seen, &behind), "none"),
+            #[cfg(feature = "full")]
             Self::Thingbuf => visit.path(Peered::<Things>::new(threads, seen, &behind), "none"),
+            #[cfg(feature = "full")]
             Self::Rtrb => visit.path(Peered::<Rings>::new(threads, seen, &behind), "none"),
             Self::ParkingLot => visit.path(Peered::<Shared>::new(threads, seen, &behind), "none"),
+            #[cfg(feature = "full")]
             Self::StdMpsc => visit.path(Peered::<Channel>::new(threads, seen, &behind), "none"),
+            #[cfg(not(feature = "full"))]
+            Self::Floor | Self::ArrayQueue | Self::Thingbuf | Self::Rtrb | Self::StdMpsc => {
+                return Err(Error::Absent(self.name()));
+            }
             Self::OnrampIntake => visit.path(Peered::<Bare>::new(threads, seen, &behind), "none"),
             Self::IntakePointer => {
                 variant::<Pointer, List<true>, true, V>(threads, seen, &behind, visit)

@@ -1,18 +1,17 @@
 //! The loop of a sending thread.
 
-use std::thread;
-
-use onramp_core::{Clock, Instant};
-use onramp_dev::MonotonicClock;
+use onramp_core::Instant;
 use onramp_queue::Counter;
 
 use super::Load;
-use crate::measure::{Gate, Latency, Phase, Sampler};
+use crate::measure::{Gate, Latency, Phase, Sampler, stopwatch};
 use crate::path::{Seat, Sent, Worker};
+use crate::sync::{is_simulated, thread};
 
 /// Number of payload bytes that a thread writes into each packet.
 pub(crate) const PAYLOAD: usize = 64;
-/// Sampling period: one packet out of every 16 is timed.
+/// Sampling period: one packet out of every 16 is timed. On the simulated machine, where timing
+/// costs nothing, every packet is.
 pub(crate) const CALL_PERIOD: u64 = 16;
 
 /// Counters of one sending thread, which other threads read while it runs.
@@ -51,7 +50,8 @@ struct Turn {
 
 impl Turn {
     fn new(seed: usize) -> Self {
-        Self { sampler: Sampler::one_in(CALL_PERIOD, seed), tried: false, first: None }
+        let period = if is_simulated() { 1 } else { CALL_PERIOD };
+        Self { sampler: Sampler::one_in(period, seed), tried: false, first: None }
     }
 
     /// Records an attempt to send the current packet. With `timed`, the first attempt decides at
@@ -59,7 +59,7 @@ impl Turn {
     #[inline]
     fn call(&mut self, timed: bool) -> bool {
         if timed && !self.tried && self.sampler.picks() {
-            self.first = Some(MonotonicClock.now());
+            self.first = Some(stopwatch());
         }
         self.tried = true;
         self.first.is_some()
@@ -72,14 +72,17 @@ impl Turn {
     fn end(&mut self, into: &mut Latency) {
         self.tried = false;
         if let Some(first) = self.first.take() {
-            into.record(MonotonicClock.now().since(first));
+            into.record(stopwatch().since(first));
         }
     }
 }
 
 /// Sends packets until the phase is `Stop`. Returns the latencies measured in the phase `Measure`.
+/// Each packet has the bytes of `payload`, which has at least 16 bytes, for the numbers of the
+/// thread and of the packet.
 pub(crate) fn drive<W: Worker>(
     worker: &mut W,
+    mut payload: impl AsMut<[u8]>,
     seat: &Seat<'_>,
     load: Load,
     tally: &Tally,
@@ -88,7 +91,7 @@ pub(crate) fn drive<W: Worker>(
     let (mut times, mut turn) = (Times::default(), Turn::new(seat.thread));
     let (mut measuring, mut sequence, mut in_burst) = (false, 0_u64, 0);
     let mut began = None;
-    let mut payload = [0; PAYLOAD];
+    let payload = payload.as_mut();
     payload[..8].copy_from_slice(&(seat.thread as u64).to_le_bytes());
     gate.wait();
     loop {
@@ -102,13 +105,16 @@ pub(crate) fn drive<W: Worker>(
             Phase::WarmUp | Phase::Measure => {}
         }
         if seat.timed && in_burst == 0 && load != Load::Stream {
-            began = began.or_else(|| Some(MonotonicClock.now()));
+            began = began.or_else(|| Some(stopwatch()));
         }
         payload[8..16].copy_from_slice(&sequence.to_le_bytes());
+        if !turn.tried {
+            worker.prepare();
+        }
         let sent = if turn.call(seat.timed) {
-            timed(&mut times.send, |sent| *sent != Sent::Full, || worker.send(&payload))
+            timed(&mut times.send, |sent| *sent != Sent::Full, || worker.send(payload))
         } else {
-            worker.send(&payload)
+            worker.send(payload)
         };
         match sent {
             Sent::Staged => {
@@ -125,7 +131,7 @@ pub(crate) fn drive<W: Worker>(
                     let began = began.take();
                     if !seat.phase.is_stop() {
                         tally.transactions.add(1);
-                        began.inspect(|&b| times.transaction.record(MonotonicClock.now().since(b)));
+                        began.inspect(|&b| times.transaction.record(stopwatch().since(b)));
                     }
                 }
             }
@@ -153,16 +159,19 @@ pub(crate) fn drive<W: Worker>(
 
 /// Calls `f`. Records the duration of the call in `into` if `counts` returns true for the result.
 fn timed<R>(into: &mut Latency, counts: impl Fn(&R) -> bool, f: impl FnOnce() -> R) -> R {
-    let from = MonotonicClock.now();
+    let from = stopwatch();
     let result = f();
     if counts(&result) {
-        into.record(MonotonicClock.now().since(from));
+        into.record(stopwatch().since(from));
     }
     result
 }
 
 #[cfg(test)]
 mod tests {
+    use onramp_core::Clock;
+    use onramp_dev::MonotonicClock;
+
     use super::*;
     use crate::contention::Manners;
     use crate::measure::PhaseCell;
@@ -218,7 +227,7 @@ mod tests {
             phase: &phase,
         };
         let mut worker = Refusing { phase: &phase, calls: 0 };
-        let times = drive(&mut worker, &seat, Load::Stream, &tally, &gate);
+        let times = drive(&mut worker, [0; PAYLOAD], &seat, Load::Stream, &tally, &gate);
         assert_eq!((tally.submitted.get(), tally.waits.get()), (PACKETS, 2 * PACKETS));
         assert_eq!(times.wait.samples(), 2 * PACKETS);
         assert!((1..PACKETS).contains(&times.send.samples()), "{times:?}");

@@ -9,7 +9,7 @@ use onramp_core::{Clock, Device, Instant};
 use onramp_dev::{MonotonicClock, Null, NullStats};
 
 use super::design::Visit;
-use super::drive::{Tally, Times, drive};
+use super::drive::{PAYLOAD, Tally, Times, drive};
 use super::{Manners, Measurement, Plan};
 use crate::device::{Card, DeviceNotes, SharedNotes};
 use crate::lock::{Lock, Spin};
@@ -204,7 +204,8 @@ impl Stage<'_> {
             phase: &self.phase,
         };
         let mut worker = path.worker(&seat);
-        let times = drive(&mut worker, &seat, self.plan.load, &self.tallies[thread], gate);
+        let times =
+            drive(&mut worker, [0; PAYLOAD], &seat, self.plan.load, &self.tallies[thread], gate);
         pinned?;
         Ok((times, worker.end_notes()))
     }

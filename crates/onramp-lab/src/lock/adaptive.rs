@@ -6,13 +6,12 @@
 //! Source: Drepper: Futexes are tricky, 2011 (the third mutex); adaptive spinning as in Solaris,
 //! and since 2008 in the locks of the real-time kernel.
 
-use std::hint;
-use std::sync::atomic::{AtomicU32, Ordering};
-
-use rustix::thread::futex::{self, Flags, Timespec};
+use std::time::Duration;
 
 use super::Lock;
 use crate::measure::PhaseCell;
+use crate::sync::atomic::{AtomicU32, Ordering};
+use crate::sync::{futex, spin_loop};
 
 const FREE: u32 = 0;
 const HELD: u32 = 1;
@@ -23,7 +22,7 @@ const SLEEPERS: u32 = 2;
 const SPINS: u32 = 200;
 /// Longest sleep of a waiting thread, after which it checks whether the experiment has stopped: 20
 /// ms.
-const NAP: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
+const NAP: Duration = Duration::from_millis(20);
 
 #[derive(Debug, Default)]
 pub(crate) struct Adaptive(AtomicU32);
@@ -40,7 +39,7 @@ impl Adaptive {
             if self.0.load(Ordering::Relaxed) == FREE && self.take() {
                 return true;
             }
-            hint::spin_loop();
+            spin_loop();
         }
         false
     }
@@ -74,8 +73,7 @@ impl Lock for Adaptive {
             if phase.is_stop() {
                 return None;
             }
-            // Ignore the result: look at the lock again, whatever ended the sleep.
-            let _ = futex::wait(&self.0, Flags::PRIVATE, SLEEPERS, Some(&NAP));
+            futex::wait(&self.0, SLEEPERS, NAP);
         }
         Some(Held(self))
     }
@@ -86,8 +84,7 @@ impl Drop for Held<'_> {
     fn drop(&mut self) {
         // Release: publishes the holder's writes; pairs with the acquire in `take` and `acquire`.
         if self.0.0.swap(FREE, Ordering::Release) == SLEEPERS {
-            // Ignore the result: a wake-up fails only for an invalid address.
-            let _ = futex::wake(&self.0.0, Flags::PRIVATE, 1);
+            futex::wake_one(&self.0.0);
         }
     }
 }

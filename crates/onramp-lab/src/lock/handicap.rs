@@ -7,11 +7,10 @@
 //!
 //! Source: the idea of Jarek Poplawski on netdev, March 2009; never merged.
 
-use std::hint;
-
 use super::Lock;
 use super::ticket::{Held, Ticket};
 use crate::measure::PhaseCell;
+use crate::sync::spin_loop;
 
 #[derive(Debug, Default)]
 pub(crate) struct Handicap(Ticket);
@@ -34,7 +33,7 @@ impl Lock for Handicap {
                 if phase.is_stop() {
                     return None;
                 }
-                hint::spin_loop();
+                spin_loop();
             }
         }
     }

@@ -2,10 +2,11 @@
 //!
 //! Source: Rust's standard library.
 
-use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{PoisonError, TryLockError};
 
 use super::Lock;
 use crate::measure::PhaseCell;
+use crate::sync::{Mutex, MutexGuard};
 
 #[derive(Debug, Default)]
 pub(crate) struct StdMutex(Mutex<()>);

@@ -6,11 +6,10 @@
 //!
 //! Source: Rudolph, Segall: Dynamic decentralized cache schemes, 1984.
 
-use std::hint;
-use std::sync::atomic::{AtomicBool, Ordering};
-
 use super::Lock;
 use crate::measure::PhaseCell;
+use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::sync::spin_loop;
 
 #[derive(Debug, Default)]
 pub(crate) struct Spin(AtomicBool);
@@ -41,7 +40,7 @@ impl Lock for Spin {
                 if phase.is_stop() {
                     return None;
                 }
-                hint::spin_loop();
+                spin_loop();
             }
         }
     }

@@ -7,11 +7,10 @@
 //! Source: Mellor-Crummey, Scott: Algorithms for scalable synchronization on shared-memory
 //! multiprocessors, 1991; Linux used it on x86 from 2.6.25 (2008) to 4.1.
 
-use std::hint;
-use std::sync::atomic::{AtomicU32, Ordering};
-
 use super::Lock;
 use crate::measure::PhaseCell;
+use crate::sync::atomic::{AtomicU32, Ordering};
+use crate::sync::spin_loop;
 
 #[derive(Debug, Default)]
 pub(crate) struct Ticket {
@@ -60,7 +59,7 @@ impl Lock for Ticket {
             if phase.is_stop() {
                 return None;
             }
-            hint::spin_loop();
+            spin_loop();
         }
         Some(Held(self))
     }

@@ -1,6 +1,8 @@
 //! A gate at which the threads of an experiment wait until all of them can start together, and the
 //! phase (warm-up, measurement or stop) that the threads read while they run.
 
+#[cfg(sim)]
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, Thread};
@@ -9,6 +11,9 @@ use std::thread::{self, Thread};
 /// can be opened before all threads have come, in case some of them could not be started. A waiting
 /// thread takes no lock when the gate opens, so among hundreds of threads the last one does not
 /// wait until all others have had the lock.
+///
+/// Threads of the simulated machine pass an open gate, but must not wait at a closed one: all of
+/// them run in one real thread.
 #[derive(Debug, Default)]
 pub struct Gate {
     open: AtomicBool,
@@ -69,15 +74,26 @@ pub enum Phase {
 }
 
 /// The current phase of an experiment. One thread sets it, and all threads read it.
-#[derive(Debug, Default)]
+///
+/// On the simulated machine, reading the phase costs nothing, because it is no part of the designs.
+/// There the phase may also change by itself, at fixed times.
+#[derive(Debug)]
 #[repr(align(128))]
-pub struct PhaseCell(AtomicU8);
+pub struct PhaseCell {
+    set: AtomicU8,
+    #[cfg(sim)]
+    by_time: ByTime,
+}
 
 impl PhaseCell {
     /// Makes a `PhaseCell` in the phase `WarmUp`.
     #[must_use]
     pub const fn new() -> Self {
-        Self(AtomicU8::new(0))
+        Self {
+            set: AtomicU8::new(0),
+            #[cfg(sim)]
+            by_time: ByTime { measure: AtomicU64::new(u64::MAX), stop: AtomicU64::new(u64::MAX) },
+        }
     }
 
     /// Returns the current phase.
@@ -85,7 +101,10 @@ impl PhaseCell {
     #[inline]
     pub fn get(&self) -> Phase {
         // Relaxed: a change of phase publishes no other data.
-        match self.0.load(Ordering::Relaxed) {
+        match self.set.load(Ordering::Relaxed) {
+            #[cfg(sim)]
+            0 => self.by_time.get(),
+            #[cfg(not(sim))]
             0 => Phase::WarmUp,
             1 => Phase::Measure,
             _ => Phase::Stop,
@@ -102,7 +121,47 @@ impl PhaseCell {
     /// Changes the phase to `phase`.
     pub fn set(&self, phase: Phase) {
         // Relaxed: a change of phase publishes no other data.
-        self.0.store(phase as u8, Ordering::Relaxed);
+        self.set.store(phase as u8, Ordering::Relaxed);
+    }
+}
+
+impl Default for PhaseCell {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// The times at which the phase changes by itself on the simulated machine, picoseconds.
+#[cfg(sim)]
+#[derive(Debug)]
+struct ByTime {
+    measure: AtomicU64,
+    stop: AtomicU64,
+}
+
+#[cfg(sim)]
+impl ByTime {
+    fn get(&self) -> Phase {
+        let now = onramp_machine::hook::time_ps().unwrap_or(0);
+        // Relaxed: a change of phase publishes no other data.
+        if now >= self.stop.load(Ordering::Relaxed) {
+            Phase::Stop
+        } else if now >= self.measure.load(Ordering::Relaxed) {
+            Phase::Measure
+        } else {
+            Phase::WarmUp
+        }
+    }
+}
+
+#[cfg(sim)]
+impl PhaseCell {
+    /// Lets the phase become `Measure` and `Stop` at these simulated times, in picoseconds. So all
+    /// threads change together, and no thread needs a processor in order to change the phase.
+    pub(crate) fn change_at(&self, measure: u64, stop: u64) {
+        // Relaxed: a change of phase publishes no other data.
+        self.by_time.measure.store(measure, Ordering::Relaxed);
+        self.by_time.stop.store(stop, Ordering::Relaxed);
     }
 }
 

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 use std::task::{Wake, Waker};
-use std::thread::{self, Thread};
 use std::time::Duration;
 
 use onramp_core::{Clock, Instant};
@@ -11,8 +10,9 @@ use onramp_queue::{Armed, Credits, Packet, Pool};
 
 use super::{Notes, Seat, Sent, Worker};
 use crate::manners::Manners;
-use crate::measure::Sampler;
+use crate::measure::{Sampler, stopwatch};
 use crate::memory::{self, Freed};
+use crate::sync::thread::{self, Thread};
 
 /// Bytes of UDP, IPv4 and Ethernet headers, as Linux counts them in a qdisc.
 const OVERHEAD: u32 = 8 + 20 + 14;
@@ -149,14 +149,14 @@ impl<'a> WorkerContext<'a> {
     /// Takes a packet from the heap, or from the pool with measurements of packet memory.
     #[inline(never)]
     fn noted(&mut self, payload: &[u8]) -> Option<Packet> {
-        let from = (self.seat.timed && self.takes.picks()).then(|| MonotonicClock.now());
+        let from = (self.seat.timed && self.takes.picks()).then(stopwatch);
         let pkt = match self.heap {
             Some(_) => self.heaped(payload)?,
             None => self.pooled(payload)?,
         };
         let notes = &mut self.notes.memory;
         if let Some(from) = from {
-            notes.take.record(MonotonicClock.now().since(from));
+            notes.take.record(stopwatch().since(from));
         }
         notes.taken += 1;
         if self.heap.is_some() {
@@ -229,7 +229,7 @@ impl<'a> WorkerContext<'a> {
         }
         self.notes.batches.record(packets.into());
         if self.sampler.picks() {
-            self.notes.staging.record(MonotonicClock.now().since(oldest));
+            self.notes.staging.record(stopwatch().since(oldest));
         }
     }
 

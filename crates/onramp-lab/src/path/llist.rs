@@ -12,8 +12,6 @@
 //! Linux 6.19), with the separate cap that Linux 7.2 added (`net.core.qdisc_max_burst`). This
 //! module imitates the behaviour of the patch and has none of its code.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use onramp_core::Instant;
 use onramp_core::qdisc::Verdict;
 use onramp_queue::{Packet, PacketList};
@@ -22,28 +20,29 @@ use super::context::{Sender, Xmit};
 use super::root::Queue;
 use super::{Account, Behind, Path, ROOT, Seat, Sent, WorkerContext, told};
 use crate::cell::{Padded, Stack};
-use crate::lock::Spin;
+use crate::lock::Lock;
 use crate::memory;
+use crate::sync::atomic::{AtomicU64, Ordering};
 
 /// Largest number of packets that may wait in the list (`net.core.qdisc_max_burst`).
 const CAP: u64 = 1_000;
 /// The drop reason of packets that find the list at its cap.
 pub(crate) const BURST_CAP: &str = "burst_cap";
 
-/// The path `llist`, with a lock-free list for each queue.
-pub(crate) struct Llist {
-    queues: Vec<Place>,
+/// The path `llist`, with a lock-free list and a root lock of type `L` for each queue.
+pub(crate) struct Llist<L: Lock> {
+    queues: Vec<Place<L>>,
 }
 
-struct Place {
+struct Place<L: Lock> {
     list: Stack,
     /// Number of packets that came while the list was not empty, since the list was last taken.
     /// Packets that were dropped at the cap count, too.
     count: Padded<AtomicU64>,
-    queue: Queue<Spin>,
+    queue: Queue<L>,
 }
 
-impl Llist {
+impl<L: Lock> Llist<L> {
     pub(crate) fn new(behind: Behind<'_>) -> Self {
         let place = |device| Place {
             list: Stack::default(),
@@ -54,7 +53,7 @@ impl Llist {
     }
 }
 
-impl Xmit for Llist {
+impl<L: Lock> Xmit for Llist<L> {
     #[inline]
     fn prefetch(&self, context: &WorkerContext<'_>) {
         self.queues[context.seat.queue()].list.prefetch();
@@ -110,7 +109,7 @@ impl Xmit for Llist {
     }
 }
 
-impl Path for Llist {
+impl<L: Lock> Path for Llist<L> {
     type Worker<'a> = Sender<'a, Self>;
 
     fn worker<'a>(&'a self, seat: &'a Seat<'a>) -> Sender<'a, Self> {

@@ -3,12 +3,12 @@
 //!
 //! A thread that sends takes the root lock and enqueues its packet; if no thread dequeues, the
 //! sender dequeues as well. The kind of the root lock makes the designs `spinlock`, `ticket`,
-//! `handicap`, `adaptive` and `mutex`.
+//! `handicap`, `adaptive`, `mutex` and `queued`.
 //!
-//! The design `busylock`: if many threads wait for the root lock, the thread that dequeues gets the
-//! lock back only after many of them, and the device is idle meanwhile. So a thread that sees
-//! another thread dequeue first takes a second lock. Then at most one of these threads waits for
-//! the root lock beside the thread that dequeues.
+//! The designs `busylock` and `busylock-queued`: if many threads wait for the root lock, the thread
+//! that dequeues gets the lock back only after many of them, and the device is idle meanwhile. So a
+//! thread that sees another thread dequeue first takes a second lock. Then at most one of these
+//! threads waits for the root lock beside the thread that dequeues.
 //!
 //! Source: Linux `__dev_xmit_skb` (`net/core/dev.c`), by its behaviour: one lock up to 2.6.35, the
 //! busylock from 2.6.36 (2010, so in use from 2011) to 6.18 (2025).
@@ -19,16 +19,16 @@ use super::context::{Sender, Xmit};
 use super::root::Queue;
 use super::{Account, BUSY as BUSYLOCK, Behind, Path, ROOT, Seat, Sent, WorkerContext, told};
 use crate::cell::LockCell;
-use crate::lock::{Lock, Spin};
+use crate::lock::Lock;
 use crate::memory;
 
-/// A path with a root lock of type `L` for each queue.
+/// A path with a root lock of type `L` for each queue. The second lock is of the same type.
 pub(crate) struct Locked<L: Lock, const BUSY: bool> {
     queues: Vec<Place<L>>,
 }
 
 struct Place<L: Lock> {
-    busy: LockCell<Spin, ()>,
+    busy: LockCell<L, ()>,
     queue: Queue<L>,
 }
 

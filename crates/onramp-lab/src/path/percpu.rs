@@ -15,8 +15,6 @@
 //! and whose code they never published. How the drainer collects the packets is this crate's
 //! reading of the description.
 
-use std::sync::atomic::{AtomicBool, Ordering, fence};
-
 use onramp_core::Instant;
 use onramp_queue::{Packet, PacketList};
 
@@ -27,6 +25,7 @@ use crate::cell::{LockCell, Padded};
 use crate::lock::Spin;
 use crate::memory;
 use crate::pin;
+use crate::sync::atomic::{AtomicBool, Ordering, fence};
 
 /// The design `percpu-queue` of the transmit path. Each queue of the device has a qdisc, and in
 /// front of the qdisc a list of packets for each processor.

@@ -9,7 +9,6 @@
 //! (`net/sched/sch_generic.c`, 2.6.25 to 7.2), by their behaviour.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use onramp_core::Setup;
 use onramp_core::qdisc::{Cx, Dequeue, Qdisc, Verdict};
@@ -21,6 +20,7 @@ use crate::cell::{Guard, LockCell, Padded};
 use crate::lock::{Lock, Spin};
 use crate::measure::PhaseCell;
 use crate::memory;
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// The data behind the root lock.
 #[derive(Debug)]

@@ -3,10 +3,10 @@
 use std::collections::VecDeque;
 
 use onramp_queue::{Counter, Packet};
-use parking_lot::Mutex;
 
 use super::{Peer, Sink};
 use crate::memory::{self, Freed};
+use crate::sync::ParkingMutex as Mutex;
 
 #[derive(Debug)]
 pub(crate) struct Shared {

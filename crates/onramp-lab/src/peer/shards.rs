@@ -5,8 +5,6 @@
 //! measure. A sender keeps using one list while it has packets in flight, because its packets could
 //! otherwise overtake each other.
 
-use std::fs;
-
 use onramp_queue::{Counter, Packet, PacketList};
 
 use super::{Peer, Sink};
@@ -92,11 +90,16 @@ fn shards(cpus: &[usize], cluster: impl Fn(usize) -> Option<String>) -> Vec<usiz
     shards
 }
 
-/// Returns the processors that share the last level of cache with `cpu`, as Linux lists them.
+/// Returns the processors that share the last level of cache with `cpu`, as Linux lists them, or
+/// the number of the cluster on the simulated machine.
 fn last_level(cpu: usize) -> Option<String> {
+    #[cfg(sim)]
+    if let Some(cluster) = u16::try_from(cpu).ok().and_then(onramp_machine::hook::cluster) {
+        return Some(cluster.to_string());
+    }
     let list = |index: u32| {
         let cache = format!("/sys/devices/system/cpu/cpu{cpu}/cache/index{index}/shared_cpu_list");
-        fs::read_to_string(cache).ok()
+        std::fs::read_to_string(cache).ok()
     };
     (0..).map_while(list).last()
 }

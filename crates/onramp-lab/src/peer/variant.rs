@@ -9,7 +9,7 @@ use crate::cell::words::{Format, OneWord, Pushed};
 
 /// How an owner reverses the packets that it takes. They come newest first, and must be processed
 /// oldest first.
-pub(crate) trait Batch: Default + Send {
+pub(crate) trait Batch: Default + Send + 'static {
     /// Whether the owner prefetches the header of the next older packet when it takes a packet off
     /// the list.
     const PREFETCH: bool;

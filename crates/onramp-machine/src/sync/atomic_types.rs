@@ -106,6 +106,30 @@ macro_rules! numbers {
         atomic!($name, $value, concat!("`", stringify!($value), "`"));
         numbers!(impl $name, $value,
             fetch_add fetch_sub fetch_and fetch_or fetch_xor fetch_max fetch_min);
+
+        impl $name {
+            /// Flips the bits that `bits` has, as `fetch_xor` does, but is charged as a store. It
+            /// is for code that stores a part of the value, such as one byte, by an ordinary store,
+            /// and knows what that part held.
+            #[inline]
+            #[track_caller]
+            pub fn flip_by_store(&self, bits: $value, order: Ordering) {
+                hook::store(self);
+                self.0.fetch_xor(bits, order);
+            }
+            /// Exchanges the part of the value that `mask` selects. Returns the whole value as it
+            /// was before. It is for code that exchanges a part of the value, such as one half, by
+            /// one atomic operation, and is charged as one.
+            #[inline]
+            #[track_caller]
+            pub fn swap_part(&self, mask: $value, part: $value, order: Ordering) -> $value {
+                hook::update(self);
+                let new = |old: $value| Some(old & !mask | part & mask);
+                // Relaxed: a failed exchange is repeated.
+                let old = self.0.fetch_update(order, Ordering::Relaxed, new);
+                old.unwrap_or_else(|old| old)
+            }
+        }
     };
     (impl $name:ident, $value:ty, $($method:ident)*) => {
         impl $name {

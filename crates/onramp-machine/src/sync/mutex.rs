@@ -66,7 +66,8 @@ impl Turns {
     fn take(&self) -> Option<Option<Turn<'_>>> {
         hook::update(self);
         let was_taken = inside(|_| std::mem::replace(&mut self.order().is_taken, true))?;
-        Some((!was_taken).then_some(Turn(self)))
+        // Only the thread that takes the mutex makes a turn: dropping one gives the mutex up.
+        Some((!was_taken).then(|| Turn(self)))
     }
 }
 

@@ -7,7 +7,7 @@ use crate::report::{HotSite, Report, Times};
 
 impl World {
     /// Begins the measurement at the time `at`.
-    pub(super) fn measure(&mut self, at: u64) {
+    pub(crate) fn measure(&mut self, at: u64) {
         self.since = at;
         drop(self.memory.take_sites());
         (self.switches, self.migrations, self.wakeups) = (0, 0, 0);
@@ -21,7 +21,7 @@ impl World {
     }
 
     /// Returns what happened from the beginning of the measurement until `now`.
-    pub(super) fn measured(&mut self, now: u64) -> Report {
+    pub(crate) fn measured(&mut self, now: u64) -> Report {
         let mut times = Times::default();
         for cpu in &mut self.cpus {
             if cpu.thread.is_none() {

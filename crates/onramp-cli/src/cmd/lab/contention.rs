@@ -241,11 +241,16 @@ pub(super) fn designs(names: &[String]) -> Result<Vec<Design>> {
 }
 
 fn designs_help() -> String {
-    let all: Vec<_> = Design::ALL.iter().map(|design| design.name()).collect();
+    let names = |designs: &[Design]| {
+        let names: Vec<_> = designs.iter().map(|design| design.name()).collect();
+        names.join(", ")
+    };
     format!(
-        "Names of designs [possible: {}]; or all, for all of these; or peers, for queues of other \
-         crates and Onramp's intake; or intakes, for other ways to build that intake",
-        all.join(", ")
+        "Names of designs [possible: {}]; or all, for all of these; or {}, with the queued \
+         spinlock of Linux; or peers, for queues of other crates and Onramp's intake; or intakes, \
+         for other ways to build that intake",
+        names(Design::ALL),
+        names(Design::QUEUED)
     )
 }
 

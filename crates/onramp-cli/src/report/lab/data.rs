@@ -480,8 +480,12 @@ pub(super) fn is_quotient(key: &str) -> bool {
 /// Sorts the rows by their place on the axis. If the program knows all designs in the rows, it
 /// sorts rows at the same place by the age of their design, the oldest first and Onramp last.
 fn sort(rows: &mut [Row]) {
-    let known: Vec<_> =
-        Design::ALL.iter().chain(Design::PEERS).map(|design| design.name()).collect();
+    let known: Vec<_> = Design::ALL
+        .iter()
+        .chain(Design::QUEUED)
+        .chain(Design::PEERS)
+        .map(|design| design.name())
+        .collect();
     let age = |row: &Row| known.iter().position(|name| *name == row.main);
     if rows.iter().all(|row| row.main.starts_with("onramp") || age(row).is_some()) {
         rows.sort_by_key(|row| (row.main.starts_with("onramp"), age(row), row.main.clone()));
