@@ -95,7 +95,8 @@ Examples:
   onramp sim run udp-480
   onramp sim run my-load.toml --draws 20 --json prediction.json
   onramp sim sweep udp-480 --threads 1,8,64,240,480 --ports 1,8,30
-  onramp sim calibrate --output here.toml"
+  onramp sim calibrate --output here.toml
+  onramp sim published"
     )]
     Sim(Sim),
 }
@@ -127,6 +128,7 @@ enum Sim {
     Run(cmd::sim::run::Args),
     Sweep(cmd::sim::sweep::Args),
     Calibrate(cmd::sim::calibrate::Args),
+    Published(cmd::sim::published::Args),
     #[command(hide = true)]
     Draw(cmd::sim::draw::Args),
 }
@@ -177,6 +179,7 @@ fn main() -> ExitCode {
         Command::Sim(Sim::Run(args)) => cmd::sim::run::run(&args),
         Command::Sim(Sim::Sweep(args)) => cmd::sim::sweep::run(&args),
         Command::Sim(Sim::Calibrate(args)) => cmd::sim::calibrate::run(&args),
+        Command::Sim(Sim::Published(args)) => cmd::sim::published::run(&args),
         Command::Sim(Sim::Draw(args)) => cmd::sim::draw::run(&args),
     };
     done.map_or_else(|error| error::report(&error), |()| ExitCode::SUCCESS)

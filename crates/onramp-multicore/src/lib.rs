@@ -9,13 +9,16 @@
 mod calibrate;
 mod card;
 mod charged;
+mod experiment;
 mod load;
 mod machines;
 mod parameter;
 mod scenario;
+mod software;
 
 pub use calibrate::{Check, LocalWork, NotMeasured, calibrate, checks, local_work};
 pub use charged::QDISCS;
+pub use experiment::{EXPERIMENTS, Experiment, Published};
 pub use load::{Load, LoadError, Outcome, Placement, Software, Spread};
 pub use machines::{Description, MACHINES, Unknown};
 pub use parameter::{Draw, Parameter};

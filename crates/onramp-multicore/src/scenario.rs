@@ -1,27 +1,18 @@
 //! Scenarios: loads that are described in files.
 
-use std::collections::BTreeMap;
-
 use serde::{Deserialize, Serialize};
 
 use crate::charged::{QDISCS, charged};
 use crate::load::{Load, Placement, Software, Spread};
 use crate::machines::{Description, Unknown};
-use crate::parameter::{Draw, Parameter};
+use crate::parameter::Draw;
+use crate::software::Parameters;
 
 /// The scenarios that this crate describes: name and text of the file.
 pub const SCENARIOS: &[(&str, &str)] = &[
     ("one-port", include_str!("../data/scenarios/one-port.toml")),
     ("udp-240", include_str!("../data/scenarios/udp-240.toml")),
     ("udp-480", include_str!("../data/scenarios/udp-480.toml")),
-];
-
-/// What software costs, each number with its source: what the program does, Onramp's own local work
-/// as it was measured, and Linux's drivers.
-const SOFTWARE: &[&str] = &[
-    include_str!("../data/software/program.toml"),
-    include_str!("../data/software/onramp.toml"),
-    include_str!("../data/software/linux-2025.toml"),
 ];
 
 /// A load, as a file describes it.
@@ -125,39 +116,17 @@ impl Scenario {
             let (qdisc, known) = (&self.qdisc, QDISCS.join(", "));
             return Err(Unknown::new(format!("there is no qdisc {qdisc:?} here: {known}")));
         }
-        let mut parameters = BTreeMap::new();
-        for text in SOFTWARE {
-            let read: BTreeMap<String, Parameter> =
-                toml::from_str(text).map_err(|error| Unknown::new(error.to_string()))?;
-            for (name, parameter) in read {
-                // The first file that names a parameter has it.
-                parameters.entry(name).or_insert(parameter);
-            }
-        }
-        let get = |name: &str| {
-            let missing = || Unknown::new(format!("there is no parameter {name:?}"));
-            parameters.get(name).ok_or_else(missing)
-        };
-        let ps = |draw: &mut Draw, name: &str| Ok(draw.picoseconds(get(name)?));
+        let parameters = Parameters::onramp()?;
+        let ps = |draw: &mut Draw, name: &str| parameters.picoseconds(draw, name);
         Ok(Software {
             program_ps: ps(draw, "program")?,
             send_ps: ps(draw, "send")?,
             enqueue_ps: ps(draw, &format!("enqueue_{}", self.qdisc))?,
             dequeue_ps: ps(draw, &format!("dequeue_{}", self.qdisc))?,
-            qdisc_lines: lines(draw.draw(get("qdisc_lines")?)),
-            flow_lines: lines(draw.draw(get("flow_lines")?)),
+            qdisc_lines: parameters.count(draw, "qdisc_lines")?,
+            flow_lines: parameters.count(draw, "flow_lines")?,
             transmit_ps: ps(draw, "driver_xmit")?,
             doorbell_ps: ps(draw, "doorbell")?,
         })
     }
-}
-
-fn lines(count: f64) -> u32 {
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "a few lines; a cast of a float stays in range"
-    )]
-    let lines = count.round() as u32;
-    lines
 }

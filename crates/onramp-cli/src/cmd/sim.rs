@@ -4,6 +4,7 @@
 pub(crate) mod calibrate;
 pub(crate) mod draw;
 mod draws;
+pub(crate) mod published;
 pub(crate) mod run;
 mod summary;
 pub(crate) mod sweep;

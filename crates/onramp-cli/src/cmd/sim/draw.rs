@@ -7,7 +7,7 @@
 use std::io::{self, Read};
 
 use anyhow::{Context as _, Result, anyhow};
-use onramp_multicore::{Outcome, Scenario};
+use onramp_multicore::{Experiment, Outcome, Scenario};
 use serde_json::{Map, Value, json};
 
 use crate::output;
@@ -25,10 +25,18 @@ pub(crate) struct Args {
     /// Seed of the draw; 0 takes the middle of each interval
     #[arg(long, value_name = "N", default_value_t = 0)]
     seed: u64,
+    /// Repeat this published measurement instead of a scenario
+    #[arg(long, value_name = "NAME")]
+    experiment: Option<String>,
 }
 
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> Result<()> {
+    if let Some(name) = &args.experiment {
+        let figures = Experiment::named(name)?.simulate(args.seed);
+        let figures = figures.map_err(|why| anyhow!("{name}: {why}"))?;
+        return output::print(&format!("{}\n", json!(figures)));
+    }
     let mut text = String::new();
     io::stdin().read_to_string(&mut text).context("cannot read the scenario")?;
     let scenario = Scenario::read(&text).map_err(|why| anyhow!("the scenario: {why}"))?;

@@ -8,15 +8,24 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::{fs, thread};
 
 use anyhow::{Context as _, Result, bail};
-use onramp_multicore::Scenario;
+use onramp_multicore::{Experiment, Scenario};
 use serde_json::Value;
 
 use crate::error::usage;
 
-/// One scenario with one draw of all parameters.
-#[derive(Clone, Debug)]
+/// What a process simulates.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Subject<'a> {
+    /// A load through Onramp.
+    Scenario(&'a Scenario),
+    /// A measurement that was published.
+    Experiment(&'static Experiment),
+}
+
+/// One simulation, with one draw of all parameters.
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Job<'a> {
-    pub(crate) scenario: &'a Scenario,
+    pub(crate) subject: Subject<'a>,
     pub(crate) seed: u64,
 }
 
@@ -93,11 +102,18 @@ fn draw(job: &Job<'_>) -> Result<Value> {
     let program = env::current_exe().context("cannot find the program onramp")?;
     let mut command = Command::new(program);
     command.args(["sim", "draw", "--seed", &job.seed.to_string()]).env_clear();
+    let text = match job.subject {
+        Subject::Scenario(scenario) => scenario.text(),
+        Subject::Experiment(experiment) => {
+            command.args(["--experiment", experiment.name]);
+            String::new()
+        }
+    };
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().context("cannot start a simulation")?;
     if let Some(mut input) = child.stdin.take() {
         // If the simulation has ended already, its status says why.
-        let _ = input.write_all(job.scenario.text().as_bytes());
+        let _ = input.write_all(text.as_bytes());
     }
     let output = child.wait_with_output().context("a simulation was lost")?;
     if !output.status.success() {

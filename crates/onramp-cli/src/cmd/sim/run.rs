@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::Result;
 use serde_json::{Value, json};
 
-use super::draws::{self, Common, Job};
+use super::draws::{self, Common, Job, Subject};
 use super::summary;
 use crate::output::{self, Output};
 use crate::progress::Progress;
@@ -38,7 +38,11 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Result<()> {
     let scenario = draws::scenario(&args.scenario)?;
     let json_output = args.json.as_deref().map(Output::new).transpose()?;
-    let jobs: Vec<_> = args.common.seeds().map(|seed| Job { scenario: &scenario, seed }).collect();
+    let jobs: Vec<_> = args
+        .common
+        .seeds()
+        .map(|seed| Job { subject: Subject::Scenario(&scenario), seed })
+        .collect();
     let mut progress = Progress::begin(jobs.len(), Duration::from_secs(3) * len(&jobs));
     let mut results = Vec::new();
     draws::simulate(&jobs, |number, result| {

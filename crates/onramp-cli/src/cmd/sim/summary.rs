@@ -21,13 +21,14 @@ const FIGURES: &[(&str, &str, (f64, usize))] = &[
 
 /// The middle of some draws, and the interval that nine of ten of them lie in.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Spread {
-    median: f64,
-    low: f64,
-    high: f64,
+pub(crate) struct Spread {
+    pub(crate) median: f64,
+    pub(crate) low: f64,
+    pub(crate) high: f64,
 }
 
-fn spread(draws: &[Value], key: &str) -> Option<Spread> {
+/// Returns the spread of the figure `key` over the draws; `None` if no draw has it.
+pub(crate) fn spread(draws: &[Value], key: &str) -> Option<Spread> {
     let pointer = format!("/{key}");
     let mut values: Vec<f64> =
         draws.iter().filter_map(|draw| draw.pointer(&pointer)?.as_f64()).collect();

@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result};
 use onramp_multicore::Scenario;
 use serde_json::{Value, json};
 
-use super::draws::{self, Common, Job};
+use super::draws::{self, Common, Job, Subject};
 use super::summary;
 use crate::error::usage;
 use crate::output::{self, Output};
@@ -61,7 +61,11 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let expected = Duration::from_secs(3) * u32::try_from(steps).unwrap_or(u32::MAX);
     let mut progress = Progress::begin(steps, expected);
     for cell in rest {
-        let jobs: Vec<_> = args.common.seeds().map(|seed| Job { scenario: cell, seed }).collect();
+        let jobs: Vec<_> = args
+            .common
+            .seeds()
+            .map(|seed| Job { subject: Subject::Scenario(cell), seed })
+            .collect();
         let mut results = Vec::new();
         draws::simulate(&jobs, |_, result| {
             progress.step(&format!("{} threads, {} ports", cell.threads, cell.ports));
