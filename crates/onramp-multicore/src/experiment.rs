@@ -107,8 +107,8 @@ impl Experiment {
         })
     }
 
-    /// Simulates the measurement with values drawn from the intervals of all parameters, and returns
-    /// its figures by name. `seed` 0 takes the middle of each interval.
+    /// Simulates the measurement with values drawn from the intervals of all parameters, and
+    /// returns its figures by name. `seed` 0 takes the middle of each interval.
     ///
     /// # Errors
     ///

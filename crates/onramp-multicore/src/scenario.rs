@@ -34,7 +34,7 @@ pub struct Scenario {
     /// How flows are spread over the ports.
     #[serde(default)]
     pub spread: Spread,
-    /// The qdisc of each port: a name of [`QDISCS`](crate::QDISCS).
+    /// The qdisc of each port: a name of [`QDISCS`].
     pub qdisc: String,
     /// Bytes of a payload.
     pub payload: u16,

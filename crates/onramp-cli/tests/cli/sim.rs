@@ -126,3 +126,24 @@ fn scenarios_with_mistakes_are_refused() {
     assert_fails(&run("sim run ./none.toml"), 1, &["cannot read ./none.toml"]);
     assert_fails(&run("sim sweep one-port --draws 1 --threads 1 --json -"), 2, &["name a file"]);
 }
+
+/// One draw of each measurement, on 480 simulated processors.
+#[test]
+fn published_figures_stand_beside_predictions() {
+    let output = run("sim published --draws 1 --json -");
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let results: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_documented_keys("## `onramp.sim.published`, version 1", &results);
+    let rows = results["rows"].as_array().expect("rows");
+    rows.iter().for_each(|row| {
+        assert_documented_keys("### Each row of `onramp.sim.published`", row);
+    });
+    let rate = |name: &str| {
+        let name = format!("{name}, packets_per_second");
+        let row = rows.iter().find(|row| row["name"] == *name).expect("a rate");
+        ["published", "predicted"].map(|key| row[key].as_f64().expect("a number"))
+    };
+    let (before, after) = (rate("before, pinned"), rate("after, pinned"));
+    assert_eq!((before[0], after[0]), (41e6, 57e6));
+    assert!(before[1] < after[1], "the list is faster: {rows:?}");
+}

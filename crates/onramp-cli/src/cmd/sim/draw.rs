@@ -41,7 +41,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     io::stdin().read_to_string(&mut text).context("cannot read the scenario")?;
     let scenario = Scenario::read(&text).map_err(|why| anyhow!("the scenario: {why}"))?;
     let load = scenario.draw(args.seed)?;
-    let outcome = load.simulate().map_err(|why| anyhow!("{}: {why}", scenario.name))?;
+    let outcome = load.simulate().map_err(|why| anyhow!("{why}"))?;
     output::print(&format!("{}\n", json(&scenario, args.seed, &outcome)))
 }
 

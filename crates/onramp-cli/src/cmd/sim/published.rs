@@ -99,8 +99,8 @@ fn text(row: &Row) -> String {
     let [published, median, low, high] = [published, median, low, high].map(|n| n / scale);
     let unit = if scale > 1.0 { " (millions)" } else { "" };
     format!(
-        "{} {:<42} published {published:>8.2}, predicted {median:>8.2} ({low:.2} to {high:.2}){unit}, \
-         {verdict}\n",
+        "{} {:<42} published {published:>8.2}, predicted {median:>8.2} \
+         ({low:.2} to {high:.2}){unit}, {verdict}\n",
         row.experiment.source,
         name(row),
     )
