@@ -127,10 +127,11 @@ fn scenarios_with_mistakes_are_refused() {
     assert_fails(&run("sim sweep one-port --draws 1 --threads 1 --json -"), 2, &["name a file"]);
 }
 
-/// One draw of each measurement, on 480 simulated processors.
+/// One draw of two measurements, on 480 simulated processors.
 #[test]
 fn published_figures_stand_beside_predictions() {
-    let output = run("sim published --draws 1 --json -");
+    let output =
+        run("sim published --only 2025-before-pinned,2025-after-pinned --draws 1 --json -");
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     let results: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     assert_documented_keys("## `onramp.sim.published`, version 1", &results);
@@ -146,4 +147,5 @@ fn published_figures_stand_beside_predictions() {
     let (before, after) = (rate("before, pinned"), rate("after, pinned"));
     assert_eq!((before[0], after[0]), (41e6, 57e6));
     assert!(before[1] < after[1], "the list is faster: {rows:?}");
+    assert_fails(&run("sim published --only 2024"), 2, &["--only", "2025-after-free"]);
 }

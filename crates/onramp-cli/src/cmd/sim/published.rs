@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use super::draws::{self, Common, Job, Subject};
 use super::summary::{Spread, spread};
+use crate::error::usage;
 use crate::output::{self, Output};
 use crate::progress::Progress;
 use crate::report::json::{number, pretty};
@@ -22,8 +23,12 @@ use crate::report::json::{number, pretty};
 #[command(after_help = "\
 Examples:
   onramp sim published
+  onramp sim published --only 2025-before-pinned,2025-after-pinned
   onramp sim published --draws 50 --json published.json")]
 pub(crate) struct Args {
+    /// Names of measurements; all by default
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
+    only: Vec<String>,
     #[command(flatten)]
     common: Common,
     /// Write the results as JSON to this file, or to standard output with -
@@ -40,13 +45,14 @@ struct Row {
 
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> Result<()> {
+    let experiments = experiments(&args.only)?;
     let json_output = args.json.as_deref().map(Output::new).transpose()?;
     let draws = usize::try_from(args.common.draws).unwrap_or(usize::MAX);
-    let steps = draws.saturating_mul(EXPERIMENTS.len());
+    let steps = draws.saturating_mul(experiments.len());
     let expected = Duration::from_secs(5) * u32::try_from(steps).unwrap_or(u32::MAX);
     let mut progress = Progress::begin(steps, expected);
     let mut rows = Vec::new();
-    for experiment in EXPERIMENTS {
+    for experiment in experiments {
         let subject = Subject::Experiment(experiment);
         let jobs: Vec<_> = args.common.seeds().map(|seed| Job { subject, seed }).collect();
         let mut results = Vec::new();
@@ -73,6 +79,15 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         "rows": rows.iter().map(json_row).collect::<Vec<_>>(),
     });
     json_output.map_or(Ok(()), |output| output.write(&pretty(&document)))
+}
+
+fn experiments(only: &[String]) -> Result<Vec<&'static Experiment>> {
+    if only.is_empty() {
+        return Ok(EXPERIMENTS.iter().collect());
+    }
+    let named =
+        |name: &String| Experiment::named(name).map_err(|why| usage(format!("--only: {why}")));
+    only.iter().map(named).collect()
 }
 
 fn name(row: &Row) -> String {
