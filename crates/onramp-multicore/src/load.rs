@@ -236,9 +236,7 @@ impl Load {
         let _ = link.close(Duration::from_secs(1));
         let stats = link.stats();
         let (submitted, dropped) = (stats.submitted, stats.dropped_total());
-        if submitted != sent.all() + dropped {
-            return Err(LoadError::Conservation { submitted, sent: sent.all(), dropped });
-        }
+        conserved(submitted, sent.all(), dropped)?;
         let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
         Ok(Counted { sent: sent.measured(), seen: std::mem::replace(&mut seen, Seen::new()) })
     }
@@ -294,5 +292,88 @@ impl Load {
             }
             sender.give_way();
         }
+    }
+}
+
+/// Checks that each accepted packet was sent or dropped, once.
+fn conserved(submitted: u64, sent: u64, dropped: u64) -> Result<(), LoadError> {
+    if submitted == sent + dropped {
+        Ok(())
+    } else {
+        Err(LoadError::Conservation { submitted, sent, dropped })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Description, Draw};
+
+    fn load() -> Load {
+        Load {
+            machine: Description::named("desktop-amd").unwrap().draw(&mut Draw::new(0)),
+            software: Software {
+                program_ps: 300_000,
+                send_ps: 30_000,
+                enqueue_ps: 20_000,
+                dequeue_ps: 20_000,
+                qdisc_lines: 2,
+                flow_lines: 1,
+                transmit_ps: 60_000,
+                doorbell_ps: 100_000,
+            },
+            threads: 6,
+            placement: Placement::Pinned,
+            ports: 2,
+            spread: Spread::Turn,
+            qdisc: "fq".to_owned(),
+            payload: 120,
+            warm_up_us: 100,
+            measure_us: 400,
+        }
+    }
+
+    #[test]
+    fn the_time_of_all_processors_is_accounted_for() {
+        let Outcome { sent, report, sends, .. } = load().simulate().unwrap();
+        assert!(sent > 100 && sends.len() > sent / 2, "{sent}");
+        assert_eq!(report.duration, 400_000_000);
+        // A processor may be a step ahead of the end or behind it.
+        let all = 32 * report.duration;
+        let part = report.times.all() as f64 / all as f64;
+        assert!((0.99..1.01).contains(&part), "{part}: {:?}", report.times);
+    }
+
+    #[test]
+    fn slower_parts_make_a_slower_load() {
+        let sent = |change: &dyn Fn(&mut Load)| {
+            let mut load = load();
+            change(&mut load);
+            load.simulate().unwrap().sent
+        };
+        let base = sent(&|_| ());
+        assert!(sent(&|load| load.software.transmit_ps *= 20) < base, "the driver");
+        assert!(sent(&|load| load.software.dequeue_ps *= 50) < base, "the qdisc");
+        assert!(sent(&|load| load.machine.costs.near *= 10) < base, "the memory");
+        assert!(sent(&|load| load.software.program_ps *= 20) < base, "the program");
+    }
+
+    #[test]
+    fn a_free_placement_and_all_qdiscs_work() {
+        for qdisc in crate::QDISCS {
+            let (placement, qdisc) = (Placement::Free, (*qdisc).to_owned());
+            for spread in [Spread::Turn, Spread::Cpu, Spread::Near] {
+                let load = Load { placement, qdisc: qdisc.clone(), spread, ..load() };
+                assert!(load.simulate().unwrap().sent > 100, "{qdisc} {spread:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn lost_packets_are_found() {
+        conserved(5, 3, 2).unwrap();
+        let lost = conserved(5, 3, 1).unwrap_err().to_string();
+        assert_eq!(lost, "packets are not conserved: 5 accepted, 3 sent, 1 dropped");
+        assert!(conserved(5, 6, 0).is_err());
     }
 }
