@@ -213,7 +213,10 @@ impl Place {
             // A file that was removed, but not yet from git's index, is not there.
             if from.exists() {
                 fs::create_dir_all(to.parent().unwrap_or(folder))?;
-                fs::copy(from, to)?;
+                match fs::read_link(&from) {
+                    Ok(leads_to) => symlink(leads_to, to)?,
+                    Err(_) => drop(fs::copy(from, to)?),
+                }
             }
         }
         for name in ["bin", "tmp", "clone"] {
