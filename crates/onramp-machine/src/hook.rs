@@ -8,17 +8,17 @@ use std::panic::Location;
 use crate::fiber::suspend;
 use crate::memory::Access;
 use crate::report::{Report, Site};
-use crate::world::{AHEAD, Plain, inside};
+use crate::world::{AHEAD, Plain, World, inside};
 
-/// Lets processors that are earlier go first, then charges the access.
+/// Lets processors that are earlier go first, then charges, by `charge`, an access to these bytes.
 #[inline]
-fn access(address: usize, access: Access, site: Site) {
+fn in_turn(address: usize, bytes: usize, charge: impl Fn(&mut World)) {
     let done = || {
         inside(|world| {
-            let ahead = world.ahead(address, 1);
+            let ahead = world.ahead(address, bytes);
             let goes = !world.gives_way(ahead);
             if goes {
-                world.access(address, access, site);
+                charge(world);
             }
             goes
         })
@@ -26,10 +26,25 @@ fn access(address: usize, access: Access, site: Site) {
     while done() == Some(false) {
         suspend();
     }
+}
+
+/// Suspends the calling thread as long as other processors are earlier than its own by more than
+/// `ahead` picoseconds.
+#[inline]
+fn give_way(ahead: u64) {
+    while inside(|world| world.gives_way(ahead)) == Some(true) {
+        suspend();
+    }
+}
+
+/// Charges an atomic access.
+#[inline]
+fn access(address: usize, access: Access, site: Site) {
+    in_turn(address, 1, |world| world.access(address, access, site));
     // The access happens when the line is there, so earlier accesses of others come first. A store
     // waits in the store buffer, and others see it when they get the line.
-    while access != Access::Store && inside(|world| world.gives_way(0)) == Some(true) {
-        suspend();
+    if access != Access::Store {
+        give_way(0);
     }
 }
 
@@ -77,20 +92,9 @@ pub fn change<T>(at: *const T, bytes: usize) {
     plain(at.addr(), bytes, Plain::Change, Location::caller());
 }
 
+#[inline]
 fn plain(address: usize, bytes: usize, kind: Plain, site: Site) {
-    let done = || {
-        inside(|world| {
-            let ahead = world.ahead(address, bytes);
-            let goes = !world.gives_way(ahead);
-            if goes {
-                world.plain(address, bytes, kind, site);
-            }
-            goes
-        })
-    };
-    while done() == Some(false) {
-        suspend();
-    }
+    in_turn(address, bytes, |world| world.plain(address, bytes, kind, site));
 }
 
 /// Fetches the line at an address for reading, without waiting for it.
@@ -109,21 +113,8 @@ pub fn prefetch_write<T>(at: *const T) {
 
 fn fetch(address: usize, access: Access, site: Site) {
     // A prefetch of address 0 is allowed, and fetches nothing.
-    if address == 0 {
-        return;
-    }
-    let done = || {
-        inside(|world| {
-            let ahead = world.ahead(address, 1);
-            let goes = !world.gives_way(ahead);
-            if goes {
-                world.prefetch(address, access, site);
-            }
-            goes
-        })
-    };
-    while done() == Some(false) {
-        suspend();
+    if address != 0 {
+        in_turn(address, 1, |world| world.prefetch(address, access, site));
     }
 }
 
@@ -139,9 +130,7 @@ pub fn spin_loop() {
     if inside(|world| world.spin()) == Some(true) {
         suspend();
     }
-    while inside(|world| world.gives_way(0)) == Some(true) {
-        suspend();
-    }
+    give_way(0);
 }
 
 /// Charges local work of `ns` nanoseconds.
@@ -153,9 +142,7 @@ pub fn work(ns: u64) {
 /// Charges local work of `ps` picoseconds.
 #[inline]
 pub fn work_ps(ps: u64) {
-    while inside(|world| world.gives_way(AHEAD)) == Some(true) {
-        suspend();
-    }
+    give_way(AHEAD);
     let _ = inside(|world| world.work(ps));
 }
 

@@ -35,7 +35,6 @@ pub mod hook;
 mod locals;
 mod machine;
 mod memory;
-mod numbers;
 mod report;
 pub mod sync;
 pub mod thread;

@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::rc::Rc;
 
-use crate::numbers::NumberMap;
+use rustc_hash::FxHashMap;
 
 /// The values of one thread, by the address of the key.
-pub(crate) type Locals = NumberMap<usize, Rc<dyn Any>>;
+pub(crate) type Locals = FxHashMap<usize, Rc<dyn Any>>;

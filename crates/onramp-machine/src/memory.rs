@@ -13,8 +13,7 @@
 //! write it, too. On the processor where this was measured (Intel, family 6, model 207), a ball
 //! that two cores throw by a load and a store takes as long as one by a single compare-and-swap,
 //! and as a load alone of a line that the other core has written: so the store that follows the
-//! load costs no second transfer. The measurement is `--example calibrate check` of the crate
-//! `onramp-multicore`.
+//! load costs no second transfer. The measurement is `onramp sim calibrate --check`.
 //!
 //! The right to write a line goes from core to core in the order of the requests. A transfer of
 //! latency L has two parts. First the request finds its way to the owner, who goes on using the
@@ -31,8 +30,9 @@
 use std::collections::VecDeque;
 use std::mem;
 
+use rustc_hash::FxHashMap;
+
 use crate::machine::{Machine, Topology};
-use crate::numbers::NumberMap;
 use crate::report::{Origin, Site, SiteCounts};
 
 /// What an access does.
@@ -227,11 +227,11 @@ pub(crate) struct Memory {
     line_shift: u32,
     /// The number of each line by its address. Lines are numbered in the order of their first
     /// touch, so that nothing depends on addresses, which differ from run to run.
-    numbers: NumberMap<usize, u32>,
+    numbers: FxHashMap<usize, u32>,
     lines: Vec<Line>,
     caches: Vec<Cache>,
     /// Counts by place in the source (the address of its `Location`).
-    sites: NumberMap<usize, (Site, SiteCounts)>,
+    sites: FxHashMap<usize, (Site, SiteCounts)>,
 }
 
 impl Memory {
@@ -242,10 +242,10 @@ impl Memory {
         Self {
             machine: *machine,
             line_shift: caches.line_bytes.trailing_zeros(),
-            numbers: NumberMap::default(),
+            numbers: FxHashMap::default(),
             lines: Vec::new(),
             caches: (0..machine.topology.all_cores()).map(cache).collect(),
-            sites: NumberMap::default(),
+            sites: FxHashMap::default(),
         }
     }
 

@@ -10,12 +10,13 @@ mod queues;
 mod threads;
 mod work;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::fmt;
 use std::mem;
 use std::ops::Range;
+use std::rc::Rc;
 
 use crate::fiber::Fiber;
 use crate::locals::Locals;
@@ -81,7 +82,7 @@ impl fmt::Display for Failed {
 impl std::error::Error for Failed {}
 
 /// Runs `main` as the first thread of a simulated machine, until all threads have ended. Returns
-/// what happened in the time of the measurement.
+/// the result of `main`, and what happened in the time of the measurement.
 ///
 /// # Errors
 ///
@@ -91,12 +92,18 @@ impl std::error::Error for Failed {}
 /// # Panics
 ///
 /// Panics when a simulated thread panics, or when a simulation already runs in the calling thread.
-pub fn simulate(setup: &Setup, main: impl FnOnce() + 'static) -> Result<Report, Failed> {
+pub fn simulate<R: 'static>(
+    setup: &Setup,
+    main: impl FnOnce() -> R + 'static,
+) -> Result<(R, Report), Failed> {
     let cores = setup.machine.topology.all_cores();
     if cores > CORES_MAX {
         return Err(Failed::TooManyCores(cores));
     }
     let world = World::new(setup);
+    let place = Rc::new(Cell::new(None));
+    let result = place.clone();
+    let main = move || result.set(Some(main()));
     WORLD.with_borrow_mut(|place| {
         assert!(place.is_none(), "one simulation at a time in a thread");
         let world = place.insert(world);
@@ -107,7 +114,9 @@ pub fn simulate(setup: &Setup, main: impl FnOnce() + 'static) -> Result<Report, 
     });
     let mut fibers = Fibers::default();
     fibers.run()?;
-    Ok(engine(|world| mem::take(&mut world.report)))
+    let report = engine(|world| mem::take(&mut world.report));
+    let result = place.take().unwrap_or_else(|| unreachable!("the first thread has ended"));
+    Ok((result, report))
 }
 
 /// The fibers of all threads, by the thread's number; `None` where the thread has ended.

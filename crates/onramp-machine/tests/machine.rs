@@ -1,7 +1,5 @@
 //! The simulated machine: what threads, locks and memory do and cost on it.
 
-use std::cell::RefCell;
-use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::time::Duration;
@@ -42,11 +40,7 @@ const MACHINE: Machine = Machine {
 
 /// Simulates `main`, and returns its result, and what happened in the first 100 ms.
 fn measured<R: 'static>(main: impl FnOnce() -> R + 'static) -> (R, Report) {
-    let place = Rc::new(RefCell::new(None));
-    let result = place.clone();
-    let main = move || *result.borrow_mut() = Some(main());
-    let report = simulate(&setup(1_000_000_000), main).expect("it ends");
-    (place.take().expect("main has ended"), report)
+    simulate(&setup(1_000_000_000), main).expect("it ends")
 }
 
 /// Simulates `main`, and returns its result.

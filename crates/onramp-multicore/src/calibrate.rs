@@ -7,7 +7,6 @@ mod shape;
 mod steps;
 mod system;
 mod table;
-mod text;
 mod work;
 
 pub use rounds::NotMeasured;

@@ -1,9 +1,7 @@
 //! Published measurements, repeated on the simulated machine: the designs of the laboratory under
 //! the load of the measurement, with parameters that come from other sources.
 
-use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::rc::Rc;
 
 use onramp_core::Kinds;
 use onramp_lab::contention::simulated::{Cell, Outcome, run};
@@ -119,14 +117,9 @@ impl Experiment {
         let parameters = Parameters::linux_2025()?;
         let cell = self.cell(&parameters, &mut draw, seed)?;
         let most = parameters.draw(&mut draw, "nic_pps_max")? * 1e6;
-        let (place, setup) = (
-            Rc::new(RefCell::new(None)),
-            Setup { machine, limit_ns: 10_000_000_000, measure_ns: 0..0 },
-        );
-        let result = place.clone();
-        simulate(&setup, move || *result.borrow_mut() = Some(run(&cell)))
+        let setup = Setup { machine, limit_ns: 10_000_000_000, measure_ns: 0..0 };
+        let (outcome, _) = simulate(&setup, move || run(&cell))
             .map_err(|why| Unknown::new(format!("the simulation failed: {why}")))?;
-        let outcome = place.take().unwrap_or_else(|| unreachable!("the first thread has ended"));
         let outcome = outcome.map_err(|why| Unknown::new(why.to_string()))?;
         Ok(figures(&outcome, most))
     }

@@ -1,7 +1,5 @@
 //! A load: threads that send through one link on a simulated machine, and what they saw.
 
-use std::cell::RefCell;
-use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -187,11 +185,9 @@ impl Load {
             limit_ns: until + 1_000_000_000,
             measure_ns: from..until,
         };
-        let (place, load) = (Rc::new(RefCell::new(None)), self.clone());
-        let result = place.clone();
-        let main = move || *result.borrow_mut() = Some(load.run(times));
-        let report = simulate(&setup, main).map_err(LoadError::Failed)?;
-        let counted = place.take().unwrap_or_else(|| unreachable!("the first thread has ended"));
+        let load = self.clone();
+        let (counted, report) =
+            simulate(&setup, move || load.run(times)).map_err(LoadError::Failed)?;
         let Counted { sent, seen } = counted?;
         Ok(Outcome { sent, report, sends: seen.sends, refused: seen.refused })
     }

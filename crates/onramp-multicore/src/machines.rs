@@ -3,7 +3,7 @@
 use std::{fmt, fs};
 
 use onramp_machine::{Caches, Costs, Machine, Topology};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use crate::parameter::{Draw, Parameter};
 
@@ -19,7 +19,7 @@ pub const MACHINES: &[(&str, &str)] = &[
 ];
 
 /// The description of a machine: the arrangement of its processors, and an interval for each cost.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Description {
     /// Name of the machine: that of its file.
@@ -158,6 +158,16 @@ impl Description {
         Ok(this)
     }
 
+    /// Returns the text of a file from which [`read`](Self::read) makes this description again.
+    ///
+    /// # Panics
+    ///
+    /// Never: every description can be written.
+    #[must_use]
+    pub fn text(&self) -> String {
+        toml::to_string(self).expect("words and numbers")
+    }
+
     fn parameters(&self) -> [(&'static str, &Parameter); 21] {
         [
             ("l1", &self.l1),
@@ -263,5 +273,17 @@ mod tests {
         wrong("low = ", "low = 1e9 #", &["is no interval"]);
         let why = Description::named("xeon").unwrap_err().to_string();
         assert!(why.contains("\"xeon\"") && why.contains("xeon-6985p"), "{why}");
+    }
+
+    #[test]
+    fn what_is_written_is_read_again() {
+        for (name, _) in MACHINES {
+            let mut machine = Description::named(name).expect("described");
+            assert_eq!(Description::read(&machine.text()), Ok(machine.clone()), "{name}");
+            machine.title = "a \"title\" \\ with\ta tab, a\nline and \u{7f}, ü".into();
+            machine.near.unit = Some("ns".into());
+            (machine.near.low, machine.near.high) = (1e-7, 1.5e17);
+            assert_eq!(Description::read(&machine.text()), Ok(machine), "{name}");
+        }
     }
 }

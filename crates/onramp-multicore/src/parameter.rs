@@ -1,9 +1,9 @@
 //! Parameters: numbers that are known only up to an interval, each with its source.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 /// A number that is known only up to an interval.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Parameter {
     /// The low end of the interval.
@@ -11,7 +11,7 @@ pub struct Parameter {
     /// The high end of the interval.
     pub high: f64,
     /// The unit; nanoseconds if none is given.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unit: Option<String>,
     /// Where the number comes from.
     pub source: String,

@@ -1,7 +1,7 @@
 //! Counters for statistics: one thread at a time writes a counter, any number of threads read it,
 //! and no access needs a locked instruction.
 
-use crate::sync::{CounterWord as AtomicU64, Ordering::Relaxed};
+use crate::sync::{CounterWord, Ordering::Relaxed};
 
 /// A number that one thread at a time writes (for example the owner of a port, or a sender) and
 /// that any thread reads.
@@ -10,13 +10,13 @@ use crate::sync::{CounterWord as AtomicU64, Ordering::Relaxed};
 /// but the values of several counters, read one after another, belong to different instants. Two
 /// simultaneous writers would lose counts; nothing worse would happen.
 #[derive(Debug, Default)]
-pub struct Counter(AtomicU64);
+pub struct Counter(CounterWord);
 
 impl Counter {
     /// Makes a counter that holds zero.
     #[must_use]
     pub const fn new() -> Self {
-        Self(AtomicU64::new(0))
+        Self(CounterWord::new(0))
     }
 
     /// Adds `n` to the counter. Only the writing thread may call this.

@@ -1,8 +1,5 @@
 //! The designs of the laboratory on a small simulated machine.
 
-use std::cell::RefCell;
-use std::rc::Rc;
-
 use onramp_lab_simulated::contention::simulated::{Cell, Outcome, run};
 use onramp_lab_simulated::contention::{Design, Load, Manners};
 use onramp_lab_simulated::{Error, lockstat};
@@ -37,11 +34,8 @@ const MACHINE: Machine = Machine {
 
 /// Simulates `main`, and returns its result.
 fn simulated<R: 'static>(main: impl FnOnce() -> R + 'static) -> R {
-    let place = Rc::new(RefCell::new(None));
-    let result = place.clone();
     let setup = Setup { machine: MACHINE, limit_ns: 1_000_000_000, measure_ns: 0..0 };
-    simulate(&setup, move || *result.borrow_mut() = Some(main())).expect("it ends");
-    place.take().expect("main has ended")
+    simulate(&setup, main).expect("it ends").0
 }
 
 /// 16 senders, each on its own processor, send 120 bytes through one queue for 200 µs.

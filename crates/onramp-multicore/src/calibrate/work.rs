@@ -4,7 +4,7 @@
 //! each part runs twice: by the original crates on this machine, and by the same sources on the
 //! simulated machine, without local work. The difference is the local work.
 
-use std::sync::mpsc;
+use std::collections::BTreeMap;
 
 use onramp_machine::{Machine, Setup, hook, simulate};
 
@@ -12,7 +12,6 @@ use super::rounds::{NotMeasured, Quantity, Values, losses, now, on};
 use super::shape::Shape;
 use super::system::{read, short};
 use super::table::calibrate_beside;
-use super::text::tables;
 use crate::machines::Description;
 use crate::parameter::{Draw, Parameter};
 
@@ -220,15 +219,13 @@ parts!(real, real_link, super::real_now());
 parts!(simulated, onramp, super::simulated_now());
 
 /// Runs `f` on a simulated machine.
-fn simulated_on<R: Send + 'static>(
+fn simulated_on<R: 'static>(
     machine: &Machine,
     f: impl FnOnce() -> R + 'static,
 ) -> Result<R, NotMeasured> {
-    let (tells, told) = mpsc::channel();
     let setup = Setup { machine: *machine, limit_ns: LIMIT_NS, measure_ns: 0..0 };
-    simulate(&setup, move || drop(tells.send(f())))
-        .map_err(|error| NotMeasured::Simulation(error.to_string()))?;
-    told.recv().map_err(|error| NotMeasured::Simulation(error.to_string()))
+    let done = simulate(&setup, f).map_err(|error| NotMeasured::Simulation(error.to_string()))?;
+    Ok(done.0)
 }
 
 /// Onramp's local work: the name and the value of each part.
@@ -237,15 +234,19 @@ pub struct LocalWork(pub Vec<(String, Parameter)>);
 
 impl LocalWork {
     /// Returns the text of a file of `data/software`.
+    ///
+    /// # Panics
+    ///
+    /// Never: all parameters can be written.
     #[must_use]
     pub fn text(&self) -> String {
-        let parameters: Vec<_> =
-            self.0.iter().map(|(name, parameter)| (&**name, parameter)).collect();
-        "# Onramp's own local work, as the simulator charges it besides the accesses to shared \
-         memory.\n# Written by `cargo run --release -p onramp-multicore --example calibrate work \
-         FILE`,\n# where FILE describes the machine on which the command runs.\n"
-            .to_owned()
-            + &tables(&parameters)
+        let parameters: BTreeMap<_, _> = self.0.iter().map(|(name, of)| (name, of)).collect();
+        let text = toml::to_string(&parameters).expect("words and numbers");
+        format!(
+            "# Onramp's own local work, as the simulator charges it besides the accesses to shared \
+             memory.\n# Written by `cargo run --release -p onramp-multicore --example local_work` \
+             on the\n# machine that the sources name.\n\n{text}"
+        )
     }
 }
 
