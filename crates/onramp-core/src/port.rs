@@ -64,6 +64,11 @@ const LONG_QUOTA: u32 = 4 * QUOTA;
 /// Once an owner's run has lasted for this many nanoseconds, the owner begins no further burst in
 /// that run.
 pub const QUOTA_NS: u64 = 100_000;
+/// Once an owner's run has lasted for this many nanoseconds, the owner puts no further packets that
+/// it took from the intake in order. Half of [`QUOTA_NS`], so that it can also send some.
+const WALK_NS: u64 = QUOTA_NS / 2;
+/// After putting this many packets in order, an owner looks at the clock.
+const WALK_LOOK: u32 = 64;
 /// The largest number of packets that an owner moves from the intake into the qdisc in one run.
 const ENQUEUE_QUOTA: u32 = 4 * QUOTA;
 /// How often in a row an owner that catches up may ask the qdisc without getting a packet, before
@@ -341,8 +346,7 @@ impl<D: Device> Port<D> {
             let takes = owner.inbox.len() <= QUOTA;
             owner.receive(&mut fresh);
             if takes {
-                let mut taken = owner.take();
-                owner.receive(&mut taken);
+                self.take(&mut owner, &run);
             }
             let turn = catch_unwind(AssertUnwindSafe(|| owner.turn(&mut run)));
             let stop = turn.unwrap_or_else(|panic| self.die(&mut owner, &run, panic));
@@ -356,6 +360,16 @@ impl<D: Device> Port<D> {
             }
         };
         Ran { done: run.done.len() + run.quota.handed, again: stop == Stop::Quota }
+    }
+
+    /// Takes the staged packets and puts them in order, or goes on where an earlier owner stopped.
+    fn take(&self, owner: &mut Owner<'_, PortState<D>>, run: &Run<'_>) {
+        if owner.taken.is_empty() {
+            let taken = owner.take_unordered();
+            owner.came += u64::from(taken.len());
+            owner.taken = taken;
+        }
+        owner.collect(run);
     }
 
     /// Begins the run of an owner that has just pushed `fresh` packets: sets the run's time and

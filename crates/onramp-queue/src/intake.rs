@@ -52,6 +52,7 @@ use crate::node::word::Word;
 use crate::sync::LINES;
 use crate::sync::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use crate::sync::{AtomicPtr, Padded, UnsafeCell, prefetch_write};
+use crate::taken::Taken;
 
 /// Flag in the word: a thread owns the intake.
 const OWNED: usize = 1;
@@ -318,14 +319,21 @@ impl<'a, T> Owner<'a, T> {
         Self { intake, value: PhantomData }
     }
 
-    /// Takes all packets that wait in the intake, oldest first.
+    /// Takes all packets that wait in the intake, oldest first. The work grows with their number:
+    /// see [`take_unordered`](Self::take_unordered).
     #[inline]
     pub fn take(&mut self) -> PacketList {
+        self.take_unordered().ordered()
+    }
+
+    /// Takes all packets that wait in the intake, and leaves it to the caller to put them in order.
+    #[inline]
+    pub fn take_unordered(&mut self) -> Taken {
         let word = &self.intake.word.0;
         // Relaxed: if the load misses a push, `leave_idle` or the next owner finds the pushed
         // packet.
         if Word(word.load(Relaxed)).count() == 0 {
-            return PacketList::new();
+            return Taken::default();
         }
         // Acquire: makes the packets visible; pairs with the release in `push`. The swap also
         // clears BUSY. That is allowed, because only owners clear BUSY, and `leave_busy` sets it
@@ -333,8 +341,8 @@ impl<'a, T> Owner<'a, T> {
         let order = mutant::or("intake-take-acquire", Acquire, Relaxed);
         let taken = Word(word.swap(Word::flags_only(OWNED).0, order));
         // SAFETY: the swap gave the chain of waiting nodes to this thread alone; `push` ends the
-        // chain at null.
-        unsafe { PacketList::from_newest_first(taken.node()) }
+        // chain at null, and has counted its nodes.
+        unsafe { Taken::new(taken.node(), taken.count().into()) }
     }
 
     /// Returns the number of packets that wait in the intake. Other threads may push more at any
@@ -434,7 +442,7 @@ impl<T> Drop for Intake<T> {
         // Relaxed: a caller that has `&mut self` has already synchronised with all pushes.
         let left = Word(self.word.0.load(Relaxed));
         // SAFETY: `&mut self` excludes other pushes and takes; `push` ends the chain of waiting
-        // nodes at null.
-        drop(unsafe { PacketList::from_newest_first(left.node()) });
+        // nodes at null, and has counted its nodes.
+        drop(unsafe { Taken::new(left.node(), left.count().into()) });
     }
 }

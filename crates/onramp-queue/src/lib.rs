@@ -22,6 +22,7 @@ mod post;
 mod room;
 mod succession;
 mod sync;
+mod taken;
 mod wakes;
 
 pub use alarm::{Alarm, Due, Marks, NEVER};
@@ -42,6 +43,7 @@ pub use pool::{Armed, Bell, Completion, Credits, Pool};
 pub use post::{Out, Post};
 pub use room::Room;
 pub use succession::Succession;
+pub use taken::Taken;
 pub use wakes::{HeldWakes, hold_wakes, is_in_waker};
 
 /// Prefetches the cache line at the start of `place` for writing: the processor fetches the line

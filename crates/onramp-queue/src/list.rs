@@ -261,6 +261,21 @@ impl PacketList {
     /// Makes a list from a chain of nodes that is linked from the newest to the oldest packet; this
     /// reverses the chain.
     ///
+    /// # Safety
+    ///
+    /// The chain is null-terminated, and the caller owns all nodes of the chain exclusively.
+    pub(crate) unsafe fn from_newest_first(newest: *mut Node) -> Self {
+        let (mut list, mut next) = (Self::new(), newest);
+        while !next.is_null() {
+            // SAFETY: the caller owns all nodes of the chain.
+            next = unsafe { list.push_front_node(next) };
+        }
+        list
+    }
+
+    /// Moves the first node of a chain, which is linked from newer to older packets, to the front
+    /// of this list. Returns the next node of the chain.
+    ///
     /// A link in the chain may have been made for a packet that was freed before it became part of
     /// this chain; another packet was then pushed at the same address. So this function uses links
     /// only as addresses, and takes the provenance that `Node::alloc` exposed for the node that
@@ -268,23 +283,20 @@ impl PacketList {
     ///
     /// # Safety
     ///
-    /// The chain is null-terminated, and the caller owns all nodes of the chain exclusively.
+    /// `node` is not null, and the caller owns it and gives it up.
+    #[inline]
+    #[cfg_attr(sim, track_caller)]
     #[expect(clippy::disallowed_methods, reason = "see above; links elsewhere are pointers")]
-    pub(crate) unsafe fn from_newest_first(mut node: *mut Node) -> Self {
-        let mut list = Self::default();
-        // The pointer to the first node may have the provenance of an earlier packet: `Intake::own`
-        // may have written back an address that it read when that packet lived there.
-        node = ptr::with_exposed_provenance_mut(node.addr());
-        while !node.is_null() {
-            // SAFETY: the caller owns every node of the chain.
-            let link = unsafe { Node::next(node) };
-            let older: *mut Node = ptr::with_exposed_provenance_mut(link.addr());
-            crate::sync::prefetch_write(older);
-            // SAFETY: the caller owns `node`, which leaves the chain here.
-            list.push_front(unsafe { Packet::from_raw(node) });
-            node = older;
-        }
-        list
+    pub(crate) unsafe fn push_front_node(&mut self, node: *mut Node) -> *mut Node {
+        // Also the pointer to the first node may have the provenance of an earlier packet:
+        // `Intake::own` may have written back an address that it read when that packet lived there.
+        let node: *mut Node = ptr::with_exposed_provenance_mut(node.addr());
+        // SAFETY: the caller owns the node.
+        let older = unsafe { Node::next(node) };
+        crate::sync::prefetch_write(older);
+        // SAFETY: the caller owns the node, which leaves the chain here.
+        self.push_front(unsafe { Packet::from_raw(node) });
+        older
     }
 }
 

@@ -96,7 +96,7 @@ impl<D: Device> PortState<D> {
             self.root.qdisc_mut().reset(&mut cx);
         }
         run.finish(&mut drops);
-        if rests || !self.inbox.is_empty() { Stop::Quota } else { Stop::Empty }
+        if rests || self.has_staged() { Stop::Quota } else { Stop::Empty }
     }
 
     /// Whether a dead port holds too many packets for this owner to drop: the owner is a sender,
@@ -152,6 +152,7 @@ impl<D: Device> PortState<D> {
         }
         self.drop_jobs();
         drop(std::mem::take(&mut self.inbox));
+        drop(std::mem::take(&mut self.taken));
         drop(std::mem::take(&mut self.burst));
         stats.dropped.add(DropReason::PortDead, self.held_by_death(stats));
     }

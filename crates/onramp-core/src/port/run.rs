@@ -48,7 +48,12 @@ impl<'a> Run<'a> {
     /// Whether the run has lasted for [`QUOTA_NS`], so that the owner should leave the rest to
     /// other threads.
     pub(super) fn is_late(&self) -> bool {
-        self.waker.elapsed(self.began) >= QUOTA_NS
+        self.lasts() >= QUOTA_NS
+    }
+
+    /// Returns how long the run has lasted, in nanoseconds; 0 if the waker reads no clock.
+    pub(super) fn lasts(&self) -> u64 {
+        self.waker.elapsed(self.began)
     }
 
     /// Counts the packets in `drops` as dropped, and keeps them until the end of the run.

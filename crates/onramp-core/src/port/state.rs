@@ -2,13 +2,13 @@
 
 use std::collections::VecDeque;
 
-use onramp_queue::{Cancels, DropReason, PacketList};
+use onramp_queue::{Cancels, DropReason, PacketList, Taken};
 
 use super::job::Job;
 use super::own_time::OwnTime;
 use super::pace::Pace;
 use super::run::{Leave, Run, Stop};
-use super::{FRUITLESS_MAX, LONG_QUOTA, Mode, PortOptions, QUOTA, TICK_NS};
+use super::{FRUITLESS_MAX, LONG_QUOTA, Mode, PortOptions, QUOTA, TICK_NS, WALK_LOOK, WALK_NS};
 use crate::base::{Instant, Wakes};
 use crate::port::{Device, DeviceWaker, Share, Transmitted};
 use crate::sched::{Cx, Dequeue, Qdisc};
@@ -27,6 +27,9 @@ pub(super) struct PortState<D> {
     /// when `inbox` is empty: a thread that pushes to an idle intake becomes the owner and appends
     /// its packets to `inbox`, however many are there already.
     pub(super) inbox: PacketList,
+    /// Packets taken from the intake that are newer than those in `inbox` and not yet in order: see
+    /// `collect`. While there are any, the owner takes no others and does not leave the intake idle.
+    pub(super) taken: Taken,
     /// Packets that have left the qdisc but that the device has not taken yet: at most one burst.
     pub(super) burst: PacketList,
     /// The device was full: time before which it is not offered packets again, unless it says
@@ -79,6 +82,7 @@ impl<D: Device> PortState<D> {
             share: options.share,
             now: Instant(0),
             inbox: PacketList::new(),
+            taken: Taken::default(),
             burst: PacketList::new(),
             retry_at: Instant(0),
             room,
@@ -95,12 +99,37 @@ impl<D: Device> PortState<D> {
         }
     }
 
-    /// Appends packets from the intake to `inbox`, so that the next turn moves them into the qdisc.
+    /// Appends packets that the owner has pushed to `inbox`, so that the next turn moves them into
+    /// the qdisc.
     pub(super) fn receive(&mut self, packets: &mut PacketList) {
+        self.came += u64::from(packets.len());
+        self.admit(packets);
+    }
+
+    fn admit(&mut self, packets: &mut PacketList) {
         let Some(newest) = packets.back() else { return };
         self.pace.received(Instant(newest.enqueued_ns));
-        self.came += u64::from(packets.len());
         self.inbox.append(packets);
+    }
+
+    /// Puts the packets that were taken from the intake in order, and then appends them to `inbox`.
+    /// If that takes longer than [`WALK_NS`], leaves the rest of the work to the next owner, because
+    /// a sender may be the owner, and wants to go on. The runner of a closed port does all of it,
+    /// because no other owner may come.
+    pub(super) fn collect(&mut self, run: &Run<'_>) {
+        let hurries = self.closed.is_none() || !run.is_runner;
+        while !self.taken.order(WALK_LOOK) {
+            if hurries && run.lasts() >= WALK_NS {
+                return;
+            }
+        }
+        let mut packets = std::mem::take(&mut self.taken).ordered();
+        self.admit(&mut packets);
+    }
+
+    /// Whether the port holds packets that are not yet in the qdisc.
+    pub(super) fn has_staged(&self) -> bool {
+        !self.inbox.is_empty() || !self.taken.is_empty()
     }
 
     /// Returns the time that an owner which read the clock at `now` must use. A thread reads the
@@ -144,13 +173,13 @@ impl<D: Device> PortState<D> {
             if stop == Stop::Quota || self.inbox.is_empty() || run.quota.enqueue == 0 {
                 break stop;
             }
-            if run.is_late() {
-                break Stop::Quota;
-            }
             if came == 0 && !behind {
                 // The qdisc is full, and no packet may leave now. So enqueue one packet, and let
                 // the qdisc decide which packet to drop.
                 self.enqueue(1, false, run);
+            }
+            if run.is_late() {
+                break Stop::Quota;
             }
         };
         // A run usually sends at most `QUOTA` packets. If more are left in `inbox`, move the oldest
@@ -371,15 +400,15 @@ impl<D: Device> PortState<D> {
 
     /// Counts the packets that the port holds after a turn, and corrects the reason `stop` for
     /// which the turn ended: to `Empty` if the quota ended exactly with the last packet; to `Quota`
-    /// if no packet of the qdisc can leave now, but `inbox` holds packets.
+    /// if no packet of the qdisc can leave now, but other packets are not in the qdisc yet.
     fn settle(&mut self, stop: Stop, run: &Run<'_>) -> Stop {
-        let waiting = matches!(stop, Stop::Until(_)) && self.inbox.is_empty();
+        let waiting = matches!(stop, Stop::Until(_)) && !self.has_staged();
         self.update_share(self.own_time.now(), waiting);
         let backlog = self.backlog();
         run.stats.backlog.set(backlog);
         match stop {
             Stop::Quota if backlog == 0 => Stop::Empty,
-            Stop::Empty | Stop::Until(_) if !self.inbox.is_empty() => Stop::Quota,
+            Stop::Empty | Stop::Until(_) if self.has_staged() => Stop::Quota,
             stop => stop,
         }
     }
@@ -413,7 +442,7 @@ impl<D: Device> PortState<D> {
         stop: Stop,
         now: Instant,
     ) -> Leave {
-        // If packets are left in `inbox`, `stop` is always `Stop::Quota`: `settle` and `purge`
+        // If packets are left in `inbox` or `taken`, `stop` is always `Stop::Quota`: `settle` and `purge`
         // return nothing else in this case.
         let more = stop == Stop::Quota;
         match mode {
@@ -435,7 +464,7 @@ impl<D: Device> PortState<D> {
     }
 
     pub(super) fn backlog(&self) -> u64 {
-        let packets = self.inbox.len() + self.burst.len() + self.root.backlog().packets;
-        u64::from(packets)
+        let staged = self.inbox.len() + self.taken.len();
+        u64::from(staged + self.burst.len() + self.root.backlog().packets)
     }
 }

@@ -28,4 +28,5 @@ mod slack;
 mod succeed;
 mod times;
 mod told;
+mod walk;
 mod world;

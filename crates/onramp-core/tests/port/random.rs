@@ -1,7 +1,7 @@
 //! Random sequences of operations on a port: no packet is lost, invented or left behind.
 
 use onramp_core::Spec;
-use onramp_core::{CATCH_UP_NS, Instant, Mode, PortOptions, REST_NS, Rate, SharedRate};
+use onramp_core::{CATCH_UP_NS, Instant, Mode, PortOptions, QUOTA_NS, REST_NS, Rate, SharedRate};
 use onramp_queue::{DropReason, PacketList};
 use proptest::prelude::*;
 
@@ -26,6 +26,8 @@ enum Op {
     Fails(bool),
     /// From now on, a burst costs the device this many system calls.
     Calls(u32),
+    /// From now on, each owner finds that it has worked for this many nanoseconds.
+    Takes(u64),
     /// A new qdisc of the same kind replaces the port's qdisc.
     Replace,
     Close,
@@ -50,6 +52,7 @@ fn op() -> impl Strategy<Value = Op> {
         2 => proptest::option::of(0_u32..100).prop_map(Op::Room),
         1 => any::<bool>().prop_map(Op::Fails),
         1 => (0_u32..2).prop_map(Op::Calls),
+        1 => prop_oneof![Just(0), Just(QUOTA_NS / 2), Just(QUOTA_NS)].prop_map(Op::Takes),
         1 => Just(Op::Replace),
     ]
 }
@@ -126,6 +129,7 @@ fn step(world: &mut World, qdisc: &str, made: &mut Made, op: &Op) {
                 }
             }
         }
+        Op::Takes(ns) => world.waker.takes(ns),
         Op::Help => {
             let _ = world.help();
         }

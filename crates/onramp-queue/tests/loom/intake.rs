@@ -5,7 +5,7 @@ use loom::sync::Arc;
 use loom::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use loom::sync::atomic::{AtomicBool, AtomicU32};
 use loom::thread::yield_now;
-use onramp_queue::{Full, Intake, Owner, Packet, PacketList, Pushed};
+use onramp_queue::{Full, Intake, Owner, Packet, PacketList, Pushed, Taken};
 
 use crate::{check, join, spawn};
 
@@ -213,6 +213,54 @@ fn a_runner_takes_over() {
         sender.join().unwrap();
         waker.join().unwrap();
         assert_eq!(at_rest(&port), [10, 11]);
+    });
+}
+
+/// One owner takes the packets, puts only the newest one in order and leaves; the next owner puts
+/// the others in order, while a sender pushes. Each packet is taken once, and in order.
+///
+/// Must fail with each of these mutants: intake-own-acquire, intake-leave-busy-release,
+/// intake-leave-busy-empty.
+#[test]
+fn owners_share_the_ordering() {
+    check(3, || {
+        let port = Arc::new(Intake::new((Vec::new(), Taken::default()), 8, 8));
+        let push = |port: &Intake<(Vec<u64>, Taken)>, cookie: u64| {
+            let Ok(Pushed::Staged { .. }) = port.push(packets(&[cookie])) else {
+                panic!("the intake is owned or busy");
+            };
+        };
+        let mut owner = port.own().expect("nobody owns it");
+        (10..12).for_each(|cookie| push(&port, cookie));
+        let sender = spawn({
+            let port = port.clone();
+            move || push(&port, 12)
+        });
+        let next = spawn({
+            let port = port.clone();
+            move || {
+                loop {
+                    if let Some(mut owner) = port.own() {
+                        let (sent, taken) = &mut *owner;
+                        sent.extend(cookies(std::mem::take(taken).ordered()));
+                        return owner.leave_busy();
+                    }
+                    yield_now();
+                }
+            }
+        });
+        let mut taken = owner.take_unordered();
+        taken.order(1);
+        owner.1 = taken;
+        owner.leave_busy();
+        sender.join().unwrap();
+        next.join().unwrap();
+        let mut owner = port.own().expect("nobody owns it");
+        let rest = owner.take();
+        let (mut sent, taken) = std::mem::take(&mut *owner);
+        sent.extend(cookies(taken.ordered()));
+        sent.extend(cookies(rest));
+        assert_eq!(sent, [10, 11, 12]);
     });
 }
 
