@@ -9,6 +9,7 @@
 mod calibrate;
 mod card;
 mod charged;
+mod designs;
 mod experiment;
 mod load;
 mod machines;
@@ -18,8 +19,10 @@ mod software;
 
 pub use calibrate::{Check, LocalWork, NotMeasured, calibrate, checks, local_work};
 pub use charged::QDISCS;
+pub use designs::{DesignOutcome, LockRow, designs};
 pub use experiment::{EXPERIMENTS, Experiment, Published};
 pub use load::{Load, LoadError, Outcome, Placement, Software, Spread};
 pub use machines::{Description, MACHINES, Unknown};
+pub use onramp_machine::Report;
 pub use parameter::{Draw, Parameter};
 pub use scenario::{SCENARIOS, Scenario};

@@ -95,6 +95,15 @@ pub struct Outcome {
     pub refused: u64,
 }
 
+impl Outcome {
+    /// Returns the number of packets that the link accepted in the measured time. If it is far from
+    /// the number of packets sent, the queues were filling or draining: the load was not steady.
+    #[must_use]
+    pub fn accepted(&self) -> u64 {
+        self.sends.len() - self.refused
+    }
+}
+
 /// Why a load could not be simulated.
 #[derive(Debug)]
 #[non_exhaustive]

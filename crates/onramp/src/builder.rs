@@ -28,8 +28,9 @@ use crate::sync::thread;
 use crate::timing::Timing;
 
 /// Greatest default number of ports of a link that binds its own sockets. The default is one port
-/// for each processor, up to this number.
-const PORTS_DEFAULT_MAX: usize = 8;
+/// for each processor, up to this number: one thread at a time works for a port, so the rate of a
+/// link grows with its ports, and each costs a socket and a qdisc.
+const PORTS_DEFAULT_MAX: usize = 64;
 /// Greatest number of ports that a link may have.
 const PORTS_MAX: usize = 65_535;
 /// Default limit on the number of ports that a link may have over its lifetime, removed ports
@@ -218,12 +219,12 @@ impl LinkBuilder {
     /// Sets the number of ports (transmit queues). Each port has its own socket and its own qdisc,
     /// like the queues below Linux's `mq`.
     ///
-    /// Default: one port for each processor, at most 8, if the link binds its own sockets. A link
+    /// Default: one port for each processor, at most 64, if the link binds its own sockets. A link
     /// over given sockets or devices has one port for each of them, and [`build`](Self::build)
     /// fails if this option names another number. The range is 1 to 65535.
     ///
-    /// Choose 1 if one qdisc has to schedule all traffic. Choose more if several threads send at
-    /// the same time and one port limits their throughput.
+    /// Choose 1 if one qdisc has to schedule all traffic. Choose more if so many threads send at the
+    /// same time that the ports limit their throughput: a port sends what one thread can send.
     #[must_use]
     pub fn ports(mut self, ports: usize) -> Self {
         self.ports = Some(ports);
@@ -443,8 +444,8 @@ impl LinkBuilder {
     }
 
     /// Sets how many ports the link may have over its lifetime, counting ports that were removed
-    /// (see [`Link::add_port`]). Default: 64, or the initial number of ports if that is larger. The
-    /// range is from the initial number of ports to 65535.
+    /// (see [`Link::add_port`]). Default: 64, or twice the initial number of ports if that is
+    /// larger. The range is from the initial number of ports to 65535.
     ///
     /// Raise this number if the program adds and removes ports often: the number of a removed port
     /// is not used again.
@@ -557,7 +558,8 @@ impl LinkBuilder {
             let why = "at least 4, and with all ports at least the credits of one sender";
             return Err(BuildError::Range("credits per port", most, why));
         }
-        let ports_max = self.ports_max.unwrap_or_else(|| devices.len().max(PORTS_MAX_DEFAULT));
+        let most = (2 * devices.len()).min(PORTS_MAX);
+        let ports_max = self.ports_max.unwrap_or(most.max(PORTS_MAX_DEFAULT));
         if !(devices.len()..=PORTS_MAX).contains(&ports_max) {
             let why = "at least the number of ports at the start, and at most 65535";
             return Err(BuildError::Range("the largest number of ports", ports_max, why));

@@ -69,6 +69,33 @@ fn a_prediction_is_repeatable_and_documented() {
 }
 
 #[test]
+fn designs_are_compared_under_one_load() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let scenario = small(folder.path());
+    let compare =
+        |designs: &str| run(&format!("sim run {scenario} --draws 2 --designs {designs} --json -"));
+    let output = compare("onramp,queued");
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert_eq!(output.stdout, compare("onramp,queued").stdout, "the same seed, the same bytes");
+    let results: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_documented_keys("## `onramp.sim.run`, version 1", &results);
+    let rows = results["designs"].as_array().expect("rows");
+    for (row, (design, locks)) in rows.iter().zip([("onramp", 0), ("queued", 2)]) {
+        assert_eq!(row["design"], design);
+        let draws = row["draws"].as_array().expect("draws");
+        assert_eq!(draws.len(), 2);
+        for draw in draws {
+            assert_documented_keys("### Each of `draws`", draw);
+            assert!(draw["packets"].as_u64() > Some(10) && draw["accepted"].as_u64() > Some(10));
+            assert_eq!(draw["locks"].as_array().map(Vec::len), Some(locks), "{draw}");
+        }
+        assert!(row["summary"]["packets_per_second"]["median"].as_f64() > Some(1e5));
+    }
+    assert_eq!(rows.len(), 2);
+    assert_fails(&compare("onramp,mutex"), 2, &["--designs", "\"mutex\"", "llist-queued"]);
+}
+
+#[test]
 fn a_sweep_goes_on_where_it_stopped() {
     let folder = tempfile::tempdir().expect("a folder");
     let (scenario, file) = (small(folder.path()), folder.path().join("sweep.json"));

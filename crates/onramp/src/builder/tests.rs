@@ -31,8 +31,8 @@ fn one_runner_is_enough_unless_runners_alone_send() {
 }
 
 #[test]
-fn a_link_may_come_to_have_sixty_four_ports() {
-    for (first, most) in [(1, 64), (63, 64), (64, 64), (66, 66)] {
+fn a_link_may_come_to_have_twice_its_ports_and_at_least_sixty_four() {
+    for (first, most) in [(1, 64), (32, 64), (33, 66), (64, 128)] {
         let link = nulls(first).build().expect("a link");
         for _ in first..most {
             link.add_port(Null::default()).expect("there is room");

@@ -244,9 +244,9 @@ impl Sender {
     }
 
     /// Sends packets of any senders, in place of sleeping. First tries `port`, the sender's own
-    /// port. If no packets leave there, tries up to `most` ports that asked for a visit, until
-    /// packets leave at one of them; the next call goes on where this call stopped. Returns true if
-    /// packets left.
+    /// port. If there is nothing to do there, tries up to `most` ports that asked for a visit,
+    /// until there is work at one of them; the next call goes on where this call stopped. Returns
+    /// true if there was work.
     pub(super) fn help(&mut self, port: usize, most: usize) -> bool {
         if self.work_at(port) {
             return true;
@@ -332,10 +332,10 @@ impl Sender {
     }
 }
 
-/// Sends packets of a port, up to a quota, if no thread owns the port. Returns true if packets
-/// left.
+/// Works on the packets of a port, up to a quota, if no thread owns the port. Returns true if
+/// packets left, or if the port has more work that can be done now.
 fn work(shared: &Shared, slot: &Slot<BoxDevice>) -> bool {
-    shared.help(slot).is_some_and(|ran| ran.done > 0)
+    shared.help(slot).is_some_and(|ran| ran.done > 0 || ran.again)
 }
 
 /// Future of [`Sender::ready`], which is ready when the link is likely to accept a datagram or will

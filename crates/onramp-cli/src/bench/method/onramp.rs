@@ -15,7 +15,7 @@ use crate::error::usage;
 /// How long a sender may wait for room. This time is limited so that a round can end.
 const WAIT: Duration = Duration::from_millis(100);
 /// Largest number of ports that a link has if the user does not set the number.
-const PORTS_DEFAULT_MAX: usize = 8;
+const PORTS_DEFAULT_MAX: usize = 64;
 
 /// Returns the number of file descriptors that a link opens.
 pub(super) fn files(plan: &Plan) -> usize {

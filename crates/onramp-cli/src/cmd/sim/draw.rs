@@ -4,11 +4,12 @@
 //! has memory of its own, in which the same things lie at the same places of a cache line every
 //! time, so the same seed gives the same result; and draws run on several processors at a time.
 
+use std::collections::BTreeMap;
 use std::io::{self, Read};
 
 use anyhow::{Context as _, Result, anyhow};
-use onramp_multicore::{Experiment, Outcome, Scenario};
-use serde_json::{Map, Value, json};
+use onramp_multicore::{DesignOutcome, Experiment, LockRow, Outcome, Report, Scenario};
+use serde_json::{Value, json};
 
 use crate::output;
 use crate::report::json::number;
@@ -25,6 +26,9 @@ pub(crate) struct Args {
     /// Seed of the draw; 0 takes the middle of each interval
     #[arg(long, value_name = "N", default_value_t = 0)]
     seed: u64,
+    /// Send through this design of the laboratory instead of a link
+    #[arg(long, value_name = "NAME")]
+    design: Option<String>,
     /// Repeat this published measurement instead of a scenario
     #[arg(long, value_name = "NAME")]
     experiment: Option<String>,
@@ -40,13 +44,101 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let mut text = String::new();
     io::stdin().read_to_string(&mut text).context("cannot read the scenario")?;
     let scenario = Scenario::read(&text).map_err(|why| anyhow!("the scenario: {why}"))?;
-    let load = scenario.draw(args.seed)?;
-    let outcome = load.simulate().map_err(|why| anyhow!("{why}"))?;
-    output::print(&format!("{}\n", json(&scenario, args.seed, &outcome)))
+    let document = match &args.design {
+        None => {
+            let load = scenario.draw(args.seed)?;
+            let outcome = load.simulate().map_err(|why| anyhow!("{why}"))?;
+            json(&scenario, args.seed, &Figures::of_link(&outcome))
+        }
+        Some(design) => {
+            let outcome = scenario.simulate_design(design, args.seed)?;
+            json(&scenario, args.seed, &Figures::of_design(&outcome))
+        }
+    };
+    output::print(&format!("{document}\n"))
 }
 
-fn json(scenario: &Scenario, seed: u64, outcome: &Outcome) -> Value {
-    let Outcome { sent, report, sends, refused } = outcome;
+/// What happened in the measured time, whichever design sent.
+struct Figures<'a> {
+    sent: u64,
+    accepted: u64,
+    /// `None` if it was not counted.
+    refused: Option<u64>,
+    report: &'a Report,
+    locks: &'a [LockRow],
+    send_ns: Value,
+    /// How many calls took at least so many nanoseconds, and less than twice as many.
+    octaves: BTreeMap<u64, u64>,
+}
+
+impl<'a> Figures<'a> {
+    fn of_link(outcome: &'a Outcome) -> Self {
+        let sends = &outcome.sends;
+        let mut octaves = BTreeMap::new();
+        for value in sends.iter_recorded() {
+            let from = 1_u64 << value.value_iterated_to().max(1).ilog2();
+            *octaves.entry(from).or_insert(0) += value.count_at_value();
+        }
+        let send_ns = json!({
+            "p50": sends.value_at_quantile(0.5),
+            "p99": sends.value_at_quantile(0.99),
+            "p999": sends.value_at_quantile(0.999),
+            "max": sends.max(),
+            "samples": sends.len(),
+        });
+        Self {
+            sent: outcome.sent,
+            accepted: outcome.accepted(),
+            refused: Some(outcome.refused),
+            report: &outcome.report,
+            locks: &[],
+            send_ns,
+            octaves,
+        }
+    }
+
+    fn of_design(outcome: &'a DesignOutcome) -> Self {
+        let send_ns = outcome.send.percentiles().map_or(Value::Null, |send| {
+            json!({
+                "p50": send.p50,
+                "p99": send.p99,
+                "p999": send.p999,
+                "max": send.max,
+                "samples": send.samples,
+            })
+        });
+        let octaves = outcome.send.octaves().buckets();
+        Self {
+            sent: outcome.sent,
+            accepted: outcome.send.samples(),
+            refused: None,
+            report: &outcome.report,
+            locks: &outcome.locks,
+            send_ns,
+            octaves: octaves.map(|(from, _, count)| (from, count)).collect(),
+        }
+    }
+}
+
+/// Describes a lock in the columns of `perf lock contention` and of lockmeter.
+fn lock(row: &LockRow) -> Value {
+    let counts = &row.counts;
+    json!({
+        "name": row.name,
+        "kind": row.kind,
+        "acquired": counts.acquired,
+        "contended": counts.contended,
+        "wait_total_ns": counts.wait_total_ns,
+        "wait_max_ns": counts.wait_max_ns,
+        "wait_avg_ns": number(row.wait_avg_ns()),
+        "hold_mean_ns": number(row.hold_mean_ns()),
+        "hold_max_ns": counts.hold_max_ns,
+        "utilisation": number(row.utilisation()),
+    })
+}
+
+fn json(scenario: &Scenario, seed: u64, figures: &Figures<'_>) -> Value {
+    let Figures { sent, accepted, refused, report, locks, send_ns, octaves } = figures;
     let packets = (*sent).max(1) as f64;
     let per_packet = |count: u64| number(count as f64 / packets);
     let ns_per_packet = |ps: u64| number(ps as f64 / 1e3 / packets);
@@ -76,6 +168,7 @@ fn json(scenario: &Scenario, seed: u64, outcome: &Outcome) -> Value {
         "seed": seed,
         "packets_per_second": number(*sent as f64 / seconds),
         "packets": sent,
+        "accepted": accepted,
         "refused": refused,
         "time_share": {
             "useful": share(times.useful),
@@ -86,27 +179,12 @@ fn json(scenario: &Scenario, seed: u64, outcome: &Outcome) -> Value {
         },
         "transfers_per_packet": per_packet(transfers),
         "contended_transfers_per_packet": per_packet(contended),
-        "send_ns": {
-            "p50": sends.value_at_quantile(0.5),
-            "p99": sends.value_at_quantile(0.99),
-            "p999": sends.value_at_quantile(0.999),
-            "max": sends.max(),
-            "samples": sends.len(),
-        },
-        "send_ns_octaves": octaves(outcome),
+        "send_ns": send_ns,
+        "send_ns_octaves": octaves,
         "switches_per_second": number(report.switches as f64 / seconds),
         "wakeups_per_second": number(report.wakeups as f64 / seconds),
         "migrations_per_second": number(report.migrations as f64 / seconds),
+        "locks": locks.iter().map(lock).collect::<Vec<_>>(),
         "sites": sites,
     })
-}
-
-/// Returns how many calls took at least each power of two nanoseconds and less than the next.
-fn octaves(outcome: &Outcome) -> Map<String, Value> {
-    let mut counts = std::collections::BTreeMap::new();
-    for value in outcome.sends.iter_recorded() {
-        let from = 1_u64 << value.value_iterated_to().max(1).ilog2();
-        *counts.entry(from).or_insert(0) += value.count_at_value();
-    }
-    counts.into_iter().map(|(from, count)| (from.to_string(), count.into())).collect()
 }

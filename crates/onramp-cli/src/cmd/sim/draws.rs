@@ -18,6 +18,8 @@ use crate::error::usage;
 pub(crate) enum Subject<'a> {
     /// A load through Onramp.
     Scenario(&'a Scenario),
+    /// The same load through a design of the laboratory.
+    Design(&'a Scenario, &'a str),
     /// A measurement that was published.
     Experiment(&'static Experiment),
 }
@@ -102,10 +104,15 @@ fn draw(job: &Job<'_>) -> Result<Value> {
     let program = env::current_exe().context("cannot find the program onramp")?;
     let mut command = Command::new(program);
     command.args(["sim", "draw", "--seed", &job.seed.to_string()]).env_clear();
+    // Without its name and title, whose lengths would change where things lie in memory.
+    let text = |scenario: &Scenario| {
+        Scenario { name: String::new(), title: String::new(), ..scenario.clone() }.text()
+    };
     let text = match job.subject {
-        // Without its name and title, whose lengths would change where things lie in memory.
-        Subject::Scenario(scenario) => {
-            Scenario { name: String::new(), title: String::new(), ..scenario.clone() }.text()
+        Subject::Scenario(scenario) => text(scenario),
+        Subject::Design(scenario, design) => {
+            command.args(["--design", design]);
+            text(scenario)
         }
         Subject::Experiment(experiment) => {
             command.args(["--experiment", experiment.name]);

@@ -4,10 +4,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Result;
+use onramp_multicore::designs;
 use serde_json::{Value, json};
 
 use super::draws::{self, Common, Job, Subject};
 use super::summary;
+use crate::error::usage;
 use crate::output::{self, Output};
 use crate::progress::Progress;
 use crate::report::json::pretty;
@@ -22,11 +24,16 @@ use crate::report::json::pretty;
 Examples:
   onramp sim run udp-480
   onramp sim run one-port --draws 1
+  onramp sim run udp-480 --designs llist-queued,onramp
   onramp sim run my-load.toml --draws 20 --seed 7 --json prediction.json")]
 pub(crate) struct Args {
     /// A scenario: one-port, udp-240, udp-480, or a file
     #[arg(value_name = "SCENARIO")]
     scenario: String,
+    /// Compare these designs of the laboratory (`onramp lab contention`) under the same load, each
+    /// with the same credits; `onramp` is Onramp in the same frame
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
+    designs: Vec<String>,
     #[command(flatten)]
     common: Common,
     /// Write the results as JSON to this file, or to standard output with -
@@ -37,13 +44,27 @@ pub(crate) struct Args {
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> Result<()> {
     let scenario = draws::scenario(&args.scenario)?;
+    for name in &args.designs {
+        if !designs().any(|known| known == name) {
+            let known: Vec<_> = designs().collect();
+            let known = known.join(", ");
+            return Err(usage(format!(
+                "--designs: no {name:?} can be simulated: there are {known}"
+            )));
+        }
+    }
     let json_output = args.json.as_deref().map(Output::new).transpose()?;
-    let jobs: Vec<_> = args
-        .common
-        .seeds()
-        .map(|seed| Job { subject: Subject::Scenario(&scenario), seed })
-        .collect();
-    let mut progress = Progress::begin(jobs.len(), Duration::from_secs(3) * len(&jobs));
+    let mut subjects: Vec<_> =
+        args.designs.iter().map(|design| Subject::Design(&scenario, design)).collect();
+    if subjects.is_empty() {
+        subjects.push(Subject::Scenario(&scenario));
+    }
+    let draws = usize::try_from(args.common.draws).unwrap_or(usize::MAX);
+    let jobs = subjects
+        .iter()
+        .flat_map(|subject| args.common.seeds().map(|seed| Job { subject: *subject, seed }));
+    let jobs: Vec<_> = jobs.collect();
+    let mut progress = Progress::begin(jobs.len(), Duration::from_secs(20) * len(&jobs));
     let mut results = Vec::new();
     draws::simulate(&jobs, |number, result| {
         progress.step(&format!("draw {}", number + 1));
@@ -51,18 +72,30 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         Ok(())
     })?;
     drop(progress);
+    let mut report = String::new();
+    let rows = args.designs.iter().zip(results.chunks(draws));
+    let row = |(design, draws): (&String, &[Value])| {
+        report.push_str(&text(&format!("{}, {design}", scenario.title), draws));
+        json!({ "design": design, "summary": summary::json(draws), "draws": draws })
+    };
+    let rows: Vec<_> = rows.map(row).collect();
+    if rows.is_empty() {
+        report = text(&scenario.title, &results);
+    } else {
+        results.clear();
+    }
     let document = json!({
         "schema": "onramp.sim.run",
         "version": 1,
         "onramp": env!("CARGO_PKG_VERSION"),
         "scenario": scenario,
         "seed": args.common.seed,
+        "designs": rows,
         "summary": summary::json(&results),
         "draws": results,
     });
-    let is_stdout = json_output.as_ref().is_some_and(Output::is_stdout);
-    if !is_stdout {
-        output::print(&text(&scenario.title, &results))?;
+    if !json_output.as_ref().is_some_and(Output::is_stdout) {
+        output::print(&report)?;
     }
     json_output.map_or(Ok(()), |output| output.write(&pretty(&document)))
 }
@@ -80,6 +113,7 @@ fn text(title: &str, draws: &[Value]) -> String {
     for (heading, cell) in summary::headings().zip(summary::cells(draws)) {
         text.push_str(&format!("  {heading:<18} {cell}\n"));
     }
+    text.push_str(&unsteady(draws));
     let sites = draws.first().and_then(|draw| draw["sites"].as_array());
     text.push_str("places that waited longest for memory, with the middle of each interval:\n");
     for site in sites.into_iter().flatten() {
@@ -93,4 +127,36 @@ fn text(title: &str, draws: &[Value]) -> String {
         ));
     }
     text
+}
+
+/// Returns a warning if the load was not steady in the measured time of the first draw: queues were
+/// filling or draining, as they do when all senders begin.
+fn unsteady(draws: &[Value]) -> String {
+    let figure = |key| draws.first().and_then(|draw| draw[key].as_f64()).unwrap_or_default();
+    let (accepted, sent) = (figure("accepted"), figure("packets"));
+    if (accepted - sent).abs() <= accepted.max(sent) / 4.0 {
+        return String::new();
+    }
+    format!(
+        "  NOT STEADY: in the measured time, {accepted} packets were accepted and {sent} sent. Raise \
+         the scenario's warm_up_us, or read the figures as those of a start\n"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_load_that_fills_queues_is_unsteady() {
+        let draw =
+            |accepted: u32, packets: u32| json!({ "accepted": accepted, "packets": packets });
+        for (accepted, packets, warns) in
+            [(100, 100, false), (100, 80, false), (100, 70, true), (70, 100, true), (9, 0, true)]
+        {
+            let said = unsteady(&[draw(accepted, packets)]);
+            assert_eq!(said.contains("NOT STEADY"), warns, "{accepted} {packets}");
+        }
+        assert_eq!(unsteady(&[]), "");
+    }
 }

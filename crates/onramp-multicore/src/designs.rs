@@ -1,0 +1,144 @@
+//! The laboratory's designs of the transmit path under the load of a scenario, all under the same
+//! conditions: the same packets, credits, qdisc, device and work of the program, and the same
+//! manners ([`Manners::Equal`]).
+
+use onramp_core::Kinds;
+use onramp_lab::contention::simulated::{Cell, run};
+use onramp_lab::contention::{Design, Load, Manners};
+use onramp_machine::{Setup, simulate};
+
+use crate::charged::charged;
+use crate::load::{Placement, Spread};
+use crate::machines::Unknown;
+use crate::scenario::Scenario;
+
+pub use onramp_lab::contention::simulated::Outcome as DesignOutcome;
+pub use onramp_lab::lockstat::LockRow;
+
+/// The designs that can be simulated: complete transmit paths whose locks the simulated machine
+/// knows. Left out are those that wait in the kernel for a mutex, because the simulated one hands
+/// over in strict order.
+const DESIGNS: &[Design] = &[
+    Design::Spinlock,
+    Design::Ticket,
+    Design::Busylock,
+    Design::Handicap,
+    Design::PercpuQueue,
+    Design::Llist,
+    Design::Queued,
+    Design::BusylockQueued,
+    Design::LlistQueued,
+    Design::Onramp,
+    Design::OnrampInline,
+    Design::OnrampDedicated,
+];
+
+/// Packets of all senders in flight for each port, and of one sender: Onramp's defaults.
+const CREDITS_PER_PORT: u32 = 8_192;
+const CREDITS: u32 = 96;
+/// The fewest packets that a sender may have in flight.
+const CREDITS_MIN: u32 = 4;
+
+/// Returns the names of the designs that [`Scenario::simulate_design`] knows.
+pub fn designs() -> impl Iterator<Item = &'static str> {
+    DESIGNS.iter().map(|design| design.name())
+}
+
+impl Scenario {
+    /// Simulates a design of the laboratory ([`designs`]) under the load of this scenario, with one
+    /// draw of all parameters. Sender after sender uses the next port. `seed` 0 takes the middle of
+    /// each interval.
+    ///
+    /// # Errors
+    ///
+    /// [`Unknown`] says what is wrong with the scenario or the name, or what went wrong.
+    pub fn simulate_design(&self, design: &str, seed: u64) -> Result<DesignOutcome, Unknown> {
+        let known = DESIGNS.iter().find(|known| known.name() == design).ok_or_else(|| {
+            let names: Vec<_> = designs().collect();
+            Unknown::new(format!(
+                "no design {design:?} can be simulated: there are {}",
+                names.join(", ")
+            ))
+        })?;
+        if self.spread != Spread::Turn {
+            let what = "designs are compared with spread = \"turn\" only";
+            return Err(Unknown::new(what.to_owned()));
+        }
+        let cell = self.cell(*known, seed)?;
+        let machine = self.draw(seed)?.machine;
+        let setup = Setup { machine, limit_ns: 100_000_000_000, measure_ns: 0..0 };
+        let (outcome, _) = simulate(&setup, move || run(&cell))
+            .map_err(|why| Unknown::new(format!("{design}: the simulation failed: {why}")))?;
+        outcome.map_err(|why| Unknown::new(format!("{design}: {why}")))
+    }
+
+    fn cell(&self, design: Design, seed: u64) -> Result<Cell, Unknown> {
+        let software = self.draw(seed)?.software;
+        let text = format!(
+            "charged-{} enqueue {} dequeue {} lines {} flow-lines {}",
+            self.qdisc,
+            software.enqueue_ps,
+            software.dequeue_ps,
+            software.qdisc_lines,
+            software.flow_lines
+        );
+        let wrong = |why: onramp_core::ConfigError| Unknown::new(why.to_string());
+        let kinds = Kinds::new(charged(&self.qdisc)).map_err(wrong)?;
+        let pinned = |sender| (self.placement == Placement::Pinned).then_some(sender);
+        let fair = CREDITS_PER_PORT * u32::from(self.ports) / u32::from(self.threads);
+        Ok(Cell {
+            design,
+            manners: Manners::Equal,
+            senders: (0..self.threads).map(pinned).collect(),
+            load: Load::Stream,
+            queues: self.ports.into(),
+            qdisc: kinds.spec(&text).map_err(wrong)?,
+            credits: Some(fair.clamp(CREDITS_MIN, CREDITS)),
+            payload: self.payload.into(),
+            local_ns: (software.program_ps + software.send_ps) / 1_000,
+            local_lines: 0,
+            packet_ns: software.transmit_ps / 1_000,
+            burst_ns: software.doorbell_ps / 1_000,
+            warm_up_ns: u64::from(self.warm_up_us) * 1_000,
+            window_ns: u64::from(self.measure_us) * 1_000,
+            seed,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scenario() -> Scenario {
+        let text = "name = 'small'\ntitle = 'small'\nmachine = 'desktop-amd'\nthreads = 6\n\
+                    placement = 'pinned'\nports = 2\nqdisc = 'fq'\npayload = 120\n\
+                    warm_up_us = 100\nmeasure_us = 200\n";
+        Scenario::read(text).unwrap()
+    }
+
+    #[test]
+    fn each_design_sends_and_keeps_packets() {
+        for design in designs() {
+            let outcome = scenario().simulate_design(design, 0).unwrap();
+            assert!(outcome.sent > 100 && outcome.submitted.len() == 6, "{design}: {outcome:?}");
+            assert!(outcome.report.times.all() > 0, "{design}");
+        }
+    }
+
+    #[test]
+    fn the_load_decides() {
+        let sent = |scenario: &Scenario| scenario.simulate_design("llist-queued", 3).unwrap().sent;
+        let base = sent(&scenario());
+        assert!(sent(&Scenario { ports: 1, ..scenario() }) < base, "half the ports");
+        assert!(sent(&Scenario { threads: 1, ..scenario() }) < base, "one thread");
+    }
+
+    #[test]
+    fn wrong_names_are_refused() {
+        let why = scenario().simulate_design("mutex", 0).unwrap_err().to_string();
+        assert!(why.contains("\"mutex\"") && why.contains("llist-queued"), "{why}");
+        let near = Scenario { spread: Spread::Near, ..scenario() };
+        assert!(near.simulate_design("onramp", 0).unwrap_err().to_string().contains("spread"));
+    }
+}
