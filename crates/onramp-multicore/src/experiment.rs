@@ -1,5 +1,6 @@
-//! Published measurements, repeated on the simulated machine: the designs of the laboratory under
-//! the load of the measurement, with parameters that come from other sources.
+//! Published measurements, repeated on the simulated machine, with parameters that come from other
+//! sources: the designs of the laboratory under the load of the measurement, and for measurements
+//! that are older than these designs the programs of [`history`].
 
 use std::collections::BTreeMap;
 
@@ -9,9 +10,33 @@ use onramp_lab::contention::{Design, Load, Manners};
 use onramp_machine::{Setup, simulate};
 
 use crate::charged::charged;
+use crate::history;
 use crate::machines::{Description, Unknown};
 use crate::parameter::Draw;
 use crate::software::Parameters;
+
+/// What a published text says of a figure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Says {
+    /// The figure is this value, or about this value.
+    Value,
+    /// The figure is more than this value.
+    More,
+    /// The figure is less than this value.
+    Less,
+}
+
+impl Says {
+    /// The word for it.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Value => "value",
+            Self::More => "more",
+            Self::Less => "less",
+        }
+    }
+}
 
 /// A figure that was published, and the name of the same figure of the simulation.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -20,6 +45,20 @@ pub struct Published {
     pub name: &'static str,
     /// The value that was published.
     pub value: f64,
+    /// What the text says of the value.
+    pub says: Says,
+}
+
+const fn value(name: &'static str, value: f64) -> Published {
+    Published { name, value, says: Says::Value }
+}
+
+const fn more(name: &'static str, value: f64) -> Published {
+    Published { name, value, says: Says::More }
+}
+
+const fn less(name: &'static str, value: f64) -> Published {
+    Published { name, value, says: Says::Less }
 }
 
 /// A measurement that was published.
@@ -33,54 +72,109 @@ pub struct Experiment {
     pub title: &'static str,
     /// The figures that were published.
     pub published: &'static [Published],
+    program: Program,
+}
+
+/// What is simulated.
+#[derive(Clone, Copy, Debug)]
+enum Program {
+    /// N senders to N receivers, with Linux 2.4.
+    Loopback2004,
+    /// Senders through one queue, with Linux 2.6.29.
+    Udp2009,
+    /// A design of the laboratory.
+    Lab(Lab),
+}
+
+/// A design of the laboratory under the load of 2025.
+#[derive(Clone, Copy, Debug)]
+struct Lab {
     design: Design,
     is_pinned: bool,
 }
 
+const fn lab(design: Design, is_pinned: bool) -> Program {
+    Program::Lab(Lab { design, is_pinned })
+}
+
 /// The measurements that can be repeated.
 ///
-/// Source: Eric Dumazet: "net: dev_queue_xmit() llist adoption" (netdev, October 2025), 240 netperf
-/// senders of 120 bytes on 480 hardware threads, 30 queues with fq.
+/// Sources: Arthur Kepner: "lockless loopback" (netdev, May 2004), the table of the transmit lock
+/// and the text below it. Vernon Mauery and others: "High contention on the sk_buff_head.lock"
+/// (netdev, March 2009). Eric Dumazet: "net: dev_queue_xmit() llist adoption" (netdev, October
+/// 2025), 240 netperf senders of 120 bytes on 480 hardware threads, 30 queues with fq.
 pub const EXPERIMENTS: &[Experiment] = &[
+    Experiment {
+        name: "2004-loopback",
+        source: "2004",
+        title: "loopback",
+        published: &[
+            value("2 processors, utilisation_share", 0.060),
+            value("8 processors, utilisation_share", 0.170),
+            value("31 processors, utilisation_share", 0.722),
+            value("64 processors, utilisation_share", 0.747),
+            value("2 processors, contended_share", 0.039),
+            value("8 processors, contended_share", 0.193),
+            value("31 processors, contended_share", 0.884),
+            value("64 processors, contended_share", 0.899),
+            value("2 processors, waiting_share", 0.0018),
+            value("8 processors, waiting_share", 0.025),
+            value("31 processors, waiting_share", 0.397),
+            value("64 processors, waiting_share", 0.315),
+            value("greatest rate at, processors", 16.0),
+            less("31 processors divided by 16, ratio", 1.0),
+            less("64 processors divided by 16, ratio", 1.0),
+        ],
+        program: Program::Loopback2004,
+    },
+    Experiment {
+        name: "2009-udp",
+        source: "2009",
+        title: "UDP, one queue",
+        published: &[
+            more("2 senders divided by 1, ratio", 1.0),
+            less("4 senders divided by 2, ratio", 1.0),
+            less("8 senders divided by 4, ratio", 1.0),
+            value("8 senders divided by 1, ratio", 0.5),
+            value("best of 1 to 8 senders, bits_per_second", 6e9),
+        ],
+        program: Program::Udp2009,
+    },
     Experiment {
         name: "2025-before-free",
         source: "2025",
         title: "before, not pinned",
         published: &[
-            Published { name: "packets_per_second", value: 16e6 },
-            Published { name: "busy_share", value: 0.52 },
-            Published { name: "send_mode_ns", value: 8_192.0 },
+            value("packets_per_second", 16e6),
+            value("busy_share", 0.52),
+            value("send_mode_ns", 8_192.0),
         ],
-        design: Design::BusylockQueued,
-        is_pinned: false,
+        program: lab(Design::BusylockQueued, false),
     },
     Experiment {
         name: "2025-before-pinned",
         source: "2025",
         title: "before, pinned",
-        published: &[Published { name: "packets_per_second", value: 41e6 }],
-        design: Design::BusylockQueued,
-        is_pinned: true,
+        published: &[value("packets_per_second", 41e6)],
+        program: lab(Design::BusylockQueued, true),
     },
     Experiment {
         name: "2025-after-free",
         source: "2025",
         title: "after, not pinned",
         published: &[
-            Published { name: "packets_per_second", value: 29e6 },
-            Published { name: "busy_share", value: 0.23 },
-            Published { name: "send_mode_ns", value: 256.0 },
+            value("packets_per_second", 29e6),
+            value("busy_share", 0.23),
+            value("send_mode_ns", 256.0),
         ],
-        design: Design::LlistQueued,
-        is_pinned: false,
+        program: lab(Design::LlistQueued, false),
     },
     Experiment {
         name: "2025-after-pinned",
         source: "2025",
         title: "after, pinned",
-        published: &[Published { name: "packets_per_second", value: 57e6 }],
-        design: Design::LlistQueued,
-        is_pinned: true,
+        published: &[value("packets_per_second", 57e6)],
+        program: lab(Design::LlistQueued, true),
     },
 ];
 
@@ -111,7 +205,17 @@ impl Experiment {
     /// # Errors
     ///
     /// [`Unknown`] says what went wrong.
-    pub fn simulate(&self, seed: u64) -> Result<BTreeMap<&'static str, f64>, Unknown> {
+    pub fn simulate(&self, seed: u64) -> Result<BTreeMap<String, f64>, Unknown> {
+        match self.program {
+            Program::Loopback2004 => history::loopback_2004(seed),
+            Program::Udp2009 => history::udp_2009(seed),
+            Program::Lab(lab) => lab.simulate(seed),
+        }
+    }
+}
+
+impl Lab {
+    fn simulate(self, seed: u64) -> Result<BTreeMap<String, f64>, Unknown> {
         let mut draw = Draw::new(seed);
         let machine = Description::named("xeon-6985p")?.draw(&mut draw);
         let parameters = Parameters::linux_2025()?;
@@ -124,7 +228,7 @@ impl Experiment {
         Ok(figures(&outcome, most))
     }
 
-    fn cell(&self, parameters: &Parameters, draw: &mut Draw, seed: u64) -> Result<Cell, Unknown> {
+    fn cell(self, parameters: &Parameters, draw: &mut Draw, seed: u64) -> Result<Cell, Unknown> {
         let ps = |draw: &mut Draw, name: &str| parameters.picoseconds(draw, name);
         let (enqueue, dequeue) = (ps(draw, "enqueue_fq")?, ps(draw, "dequeue_fq")?);
         // Half of the lines that an enqueue touches are the qdisc's, the others the flow's.
@@ -160,7 +264,7 @@ impl Experiment {
     /// Returns the processor of a sender. The next sender uses the next queue, so if the senders of
     /// one queue are neighbours (as with XPS), they lie side by side on the processors, and
     /// otherwise the senders of neighbouring queues do.
-    fn processor(&self, sender: u16, neighbours: f64) -> Option<u16> {
+    fn processor(self, sender: u16, neighbours: f64) -> Option<u16> {
         let each = SENDERS / QUEUES;
         let side_by_side = sender % QUEUES * each + sender / QUEUES;
         self.is_pinned.then_some(if neighbours > 0.4 { side_by_side } else { sender })
@@ -168,14 +272,30 @@ impl Experiment {
 }
 
 /// Returns the figures of a simulation. The card sends at most `most` packets a second.
-fn figures(outcome: &Outcome, most: f64) -> BTreeMap<&'static str, f64> {
+fn figures(outcome: &Outcome, most: f64) -> BTreeMap<String, f64> {
     let times = &outcome.report.times;
     let busy = 1.0 - times.idle as f64 / times.all().max(1) as f64;
     let mode = outcome.send.octaves().buckets().max_by_key(|(_, _, count)| *count);
     let mode_ns = mode.map_or(0.0, |(from, ..)| from as f64);
     BTreeMap::from([
-        ("packets_per_second", outcome.packets_per_second().min(most)),
-        ("busy_share", busy),
-        ("send_mode_ns", mode_ns),
+        ("packets_per_second".to_owned(), outcome.packets_per_second().min(most)),
+        ("busy_share".to_owned(), busy),
+        ("send_mode_ns".to_owned(), mode_ns),
     ])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn measurements_are_found_by_their_names() {
+        for experiment in EXPERIMENTS {
+            assert_eq!(Experiment::named(experiment.name).unwrap().title, experiment.title);
+            let year = experiment.name.split('-').next();
+            assert_eq!(year, Some(experiment.source));
+        }
+        let why = Experiment::named("1999").unwrap_err().to_string();
+        assert!(why.contains("\"1999\"") && why.contains("2009-udp"), "{why}");
+    }
 }

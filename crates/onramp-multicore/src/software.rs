@@ -25,6 +25,16 @@ impl Parameters {
         Self::read(&[include_str!("../data/software/linux-2025.toml")])
     }
 
+    /// Returns the parameters of Linux 2.6.29.
+    pub(crate) fn linux_2009() -> Result<Self, Unknown> {
+        Self::read(&[include_str!("../data/software/linux-2009.toml")])
+    }
+
+    /// Returns the parameters of Linux 2.4 on a machine of many processors.
+    pub(crate) fn linux_2004() -> Result<Self, Unknown> {
+        Self::read(&[include_str!("../data/software/linux-2004.toml")])
+    }
+
     /// Reads files. The first file that names a parameter has it.
     fn read(texts: &[&str]) -> Result<Self, Unknown> {
         let mut all = BTreeMap::new();
@@ -61,6 +71,44 @@ impl Parameters {
         )]
         let count = self.draw(draw, name)?.round() as u32;
         Ok(count)
+    }
+
+    /// Draws a share of a number of things.
+    pub(crate) fn share_of(&self, draw: &mut Draw, name: &str, all: u32) -> Result<u32, Unknown> {
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "a cast of a float stays in range, and no share is negative"
+        )]
+        let share = (self.draw(draw, name)? * f64::from(all)).round() as u32;
+        Ok(share)
+    }
+
+    /// Draws one of the two ends of an interval of which no value in between is possible. The
+    /// middle of the interval stands for its high end.
+    pub(crate) fn either(&self, draw: &mut Draw, name: &str) -> Result<u32, Unknown> {
+        let Parameter { low, high, .. } = *self.get(name)?;
+        // A little below the middle, so that rounding does not decide.
+        let is_high = self.draw(draw, name)? > (low * high).sqrt() * (1.0 - 1e-9);
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "a cast of a float stays in range, and no count is negative"
+        )]
+        let end = if is_high { high } else { low } as u32;
+        Ok(end)
+    }
+
+    /// Draws how often something happens in a second, in units of `unit`, and returns the time from
+    /// one to the next, picoseconds.
+    pub(crate) fn period_ps(&self, draw: &mut Draw, name: &str, unit: f64) -> Result<u64, Unknown> {
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "a cast of a float stays in range, and no time is negative"
+        )]
+        let period = (1e12 / (self.draw(draw, name)? * unit)).round() as u64;
+        Ok(period)
     }
 }
 

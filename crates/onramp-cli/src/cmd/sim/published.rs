@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Result;
-use onramp_multicore::{EXPERIMENTS, Experiment, Published};
+use onramp_multicore::{EXPERIMENTS, Experiment, Published, Says};
 use serde_json::{Value, json};
 
 use super::draws::{self, Common, Job, Subject};
@@ -16,14 +16,15 @@ use crate::report::json::{number, pretty};
 
 /// Repeat published measurements on the simulated machine, and compare
 ///
-/// The laboratory's designs run under the load of each measurement. The parameters come from other
-/// sources, and none is adjusted to the result. A prediction is the median of the draws, with the
-/// interval in which nine tenths of them lie.
+/// The laboratory's designs, and the transmit paths of older kernels, run under the load of each
+/// measurement. The parameters come from other sources, and none is adjusted to the result. A
+/// prediction is the median of the draws, with the interval in which nine tenths of them lie.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   onramp sim published
   onramp sim published --only 2025-before-pinned,2025-after-pinned
+  onramp sim published --only 2004-loopback,2009-udp
   onramp sim published --draws 50 --json published.json")]
 pub(crate) struct Args {
     /// Names of measurements; all by default
@@ -100,6 +101,7 @@ fn json_row(row: &Row) -> Value {
         "source": row.experiment.source,
         "name": name(row),
         "published": number(row.published.value),
+        "says": row.published.says.word(),
         "predicted": number(median),
         "low": number(low),
         "high": number(high),
@@ -109,12 +111,22 @@ fn json_row(row: &Row) -> Value {
 fn text(row: &Row) -> String {
     let Spread { median, low, high } = row.predicted;
     let published = row.published.value;
-    let verdict = if (low..=high).contains(&published) { "inside" } else { "OUTSIDE" };
+    let (than, is_right) = match row.published.says {
+        Says::Value => ("", (low..=high).contains(&published)),
+        Says::More => (" >", median > published),
+        Says::Less => (" <", median < published),
+    };
+    let verdict = match (row.published.says, is_right) {
+        (Says::Value, true) => "inside",
+        (Says::Value, false) => "OUTSIDE",
+        (_, true) => "as published",
+        (_, false) => "NOT as published",
+    };
     let scale = if published >= 1e6 { 1e6 } else { 1.0 };
     let [published, median, low, high] = [published, median, low, high].map(|n| n / scale);
     let unit = if scale > 1.0 { " (millions)" } else { "" };
     format!(
-        "{} {:<42} published {published:>8.2}, predicted {median:>8.2} \
+        "{} {:<50} published{than} {published:>8.2}, predicted {median:>8.2} \
          ({low:.2} to {high:.2}){unit}, {verdict}\n",
         row.experiment.source,
         name(row),
