@@ -174,5 +174,12 @@ fn published_figures_stand_beside_predictions() {
     let (before, after) = (rate("before, pinned"), rate("after, pinned"));
     assert_eq!((before[0], after[0]), (41e6, 57e6));
     assert!(before[1] < after[1], "the list is faster: {rows:?}");
+    let output = run("sim published --only 2009-udp --draws 1 --json -");
+    let results: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let says = |row: &Value| (row["published"].as_f64(), row["says"].as_str().map(str::to_owned));
+    let rows = results["rows"].as_array().expect("rows");
+    let rises =
+        rows.iter().find(|row| row["name"].as_str().is_some_and(|it| it.contains("2 send")));
+    assert_eq!(rises.map(says), Some((Some(1.0), Some("more".to_owned()))), "{rows:?}");
     assert_fails(&run("sim published --only 2024"), 2, &["--only", "2025-after-free"]);
 }
