@@ -22,13 +22,13 @@ macro_rules! charged {
                 &[ENQUEUE, DEQUEUE, LINES, FLOW],
                 |values| {
                     let spec = Kinds::default().spec($inner).expect("a built-in kind");
-                    let bytes = |lines: u64| usize::try_from(lines).map_or(0, |lines| lines * LINE);
+                    let lines = |lines: u64| usize::try_from(lines).unwrap_or(0);
                     Box::new(Charged {
                         inner: spec.build(1_514),
                         enqueue_ps: values.number("enqueue"),
                         dequeue_ps: values.number("dequeue"),
-                        own_bytes: bytes(values.number("lines")),
-                        flow_bytes: bytes(values.number("flow-lines")),
+                        own_lines: lines(values.number("lines")),
+                        flow_lines: lines(values.number("flow-lines")),
                     })
                 },
             );
@@ -54,16 +54,19 @@ charged! {
     FQ_CODEL "charged-fq_codel" "fq_codel",
 }
 
-/// Size of a line for the addresses of flows, bytes: as large as the lines of every machine.
+/// Distance of lines in memory, bytes: as large as the lines of every machine, so that two lines
+/// are two on every machine.
 const LINE: usize = 128;
+/// Number of lines of a flow at most; beyond, flows share lines.
+const FLOW_MAX: usize = 4;
 
 #[derive(Debug)]
 struct Charged {
     inner: Box<dyn Qdisc>,
     enqueue_ps: u64,
     dequeue_ps: u64,
-    own_bytes: usize,
-    flow_bytes: usize,
+    own_lines: usize,
+    flow_lines: usize,
 }
 
 impl Charged {
@@ -72,11 +75,15 @@ impl Charged {
     fn charge(&self, ps: u64, flow: u64) {
         hook::work_ps(ps);
         let own = std::ptr::from_ref(&*self.inner).cast::<u8>();
-        hook::change(own, self.own_bytes);
+        let change = |from: *const u8, lines: usize| {
+            (0..lines).for_each(|line| hook::change(from.wrapping_byte_add(line * LINE), 1));
+        };
+        change(own, self.own_lines);
         // The lines of flows lie at addresses of their own, beyond all real memory: the high half
         // says whose they are.
-        let place = (own.addr() << 20) ^ usize::try_from(flow).unwrap_or(0).wrapping_mul(4 * LINE);
-        hook::change(std::ptr::without_provenance::<u8>(place | 1 << 63), self.flow_bytes);
+        let place =
+            (own.addr() << 20) ^ usize::try_from(flow).unwrap_or(0).wrapping_mul(FLOW_MAX * LINE);
+        change(std::ptr::without_provenance::<u8>(place | 1 << 63), self.flow_lines);
     }
 }
 
@@ -124,5 +131,37 @@ impl Qdisc for Charged {
 
     fn reset(&mut self, cx: &mut Cx<'_>) {
         self.inner.reset(cx);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use onramp_machine::{Setup, simulate};
+
+    use super::*;
+    use crate::{Description, Draw};
+
+    /// An enqueue touches as many lines as its parameters say, whatever the size of a line is.
+    #[test]
+    fn lines_are_counted_once() {
+        for line_bytes in [32, 64, 128] {
+            let mut machine = Description::named("desktop-amd").unwrap().draw(&mut Draw::new(0));
+            machine.caches.line_bytes = line_bytes;
+            let setup = Setup { machine, limit_ns: 1_000_000, measure_ns: 0..0 };
+            let (accesses, _) = simulate(&setup, || {
+                let kinds = Kinds::new(charged("pfifo")).unwrap();
+                let text = "charged-pfifo lines 3 flow-lines 2";
+                let mut qdisc = kinds.spec(text).unwrap().build(1_514);
+                let (mut drops, pkt) = (PacketList::new(), Packet::new(100));
+                hook::measure();
+                let _ = qdisc.enqueue(pkt, &mut Cx::new(Instant(0), &mut drops));
+                let report = hook::report();
+                let here = report.sites.iter().filter(|site| site.location.file() == file!());
+                here.map(|site| site.accesses).sum::<u64>()
+            })
+            .unwrap();
+            // Five lines, and the packet's own, which tells the flow.
+            assert_eq!(accesses, 6, "lines of {line_bytes} bytes");
+        }
     }
 }
