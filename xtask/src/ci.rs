@@ -1,6 +1,9 @@
-//! Runs all checks in order. Checks that fail quickly come first.
+//! Runs all checks, in two lanes at the same time. In each lane, checks that fail quickly come first.
 
 use std::fs;
+use std::io::Write as _;
+use std::process::{Command, Stdio};
+use std::thread;
 use std::time::Duration;
 
 use crate::shell::{cargo, run as shell, timed};
@@ -8,7 +11,8 @@ use crate::{Failure, Outcome, api, checks, deb, mutants, python, readme, suite, 
 
 type Check = (&'static str, fn() -> Outcome);
 
-/// The checks with their names. The tests come last, so that the output ends with their results.
+/// The checks of the first lane, which build in the folder `target`. The tests come last, so that
+/// the output ends with their results.
 const CHECKS: &[Check] = &[
     ("fmt", fmt),
     ("tidy", tidy::run),
@@ -17,12 +21,6 @@ const CHECKS: &[Check] = &[
     ("api", || api::run_api(&[])),
     ("features", checks::features),
     ("package", checks::package),
-    ("aarch64", checks::aarch64),
-    ("loom", || checks::loom(&[])),
-    ("mutants-loom", mutants::run_after_loom),
-    ("shuttle", || checks::shuttle(&[])),
-    ("miri", || checks::miri(&[])),
-    ("tsan", || checks::tsan(&[])),
     ("soak", || checks::soak(&["--minutes".into(), "0.5".into()])),
     ("chaos", || checks::chaos(&["--minutes".into(), "1".into()])),
     ("deb", || deb::run(&["--debug".into(), "--check".into()])),
@@ -31,15 +29,19 @@ const CHECKS: &[Check] = &[
     ("test", || suite::run(&[])),
 ];
 
-/// Whether a check can say anything after the checks before it. If the models of loom fail without
-/// a mutant, they also fail with each mutant.
-fn may_run(name: &str, before: &[(&&str, Outcome, Duration, Duration)]) -> bool {
-    name != "mutants-loom" || before.iter().all(|(name, ok, ..)| **name != "loom" || ok.is_ok())
-}
+/// The checks of the second lane, each of which builds in a folder of its own, so that no check
+/// waits for cargo's lock on a folder.
+const BESIDE: &[Check] = &[
+    ("aarch64", checks::aarch64),
+    ("loom", || checks::loom(&[])),
+    ("mutants-loom", mutants::run_after_loom),
+    ("shuttle", || checks::shuttle(&[])),
+    ("miri", || checks::miri(&[])),
+    ("tsan", || checks::tsan(&[])),
+];
 
-fn no_models() -> Outcome {
-    Err(Failure::Unable("the models of loom fail without a mutant".into()))
-}
+/// What a check said, and how long it took.
+type Checked = (&'static str, Outcome, Duration);
 
 /// Runs every check, even if an earlier one has failed, and prints a summary.
 ///
@@ -47,35 +49,100 @@ fn no_models() -> Outcome {
 /// Otherwise it is only reported.
 pub(crate) fn run() -> Outcome {
     let in_ci = std::env::var_os("CI").is_some();
-    let mut results = Vec::new();
-    for (name, check) in CHECKS {
-        eprintln!("\n=== {name}");
-        let before = processor_time();
-        let (outcome, took) = timed(|| if may_run(name, &results) { check() } else { no_models() });
-        let used = processor_time().saturating_sub(before);
-        if let Err(Failure::Failed(why) | Failure::Unable(why)) = &outcome {
-            eprintln!("=== {name}: {why}");
-        }
-        results.push((name, outcome, took, used));
-    }
-    eprintln!("\n=== summary: the time of each check, and its processor time");
+    let (results, took) = timed(|| {
+        thread::scope(|scope| {
+            let beside = scope.spawn(second_lane);
+            let mut results = first_lane();
+            results.extend(beside.join().expect("the second lane does not panic"));
+            results
+        })
+    });
+    eprintln!("\n=== summary: the time of each check");
     let mut bad = Vec::new();
-    for (name, outcome, took, used) in &results {
+    for (name, outcome, took) in &results {
         let (word, fails) = match outcome {
             Ok(()) => ("ok", false),
             Err(Failure::Failed(_)) => ("FAILED", true),
             Err(Failure::Unable(_)) => ("COULD NOT RUN", in_ci),
         };
-        eprintln!("{name:<14} {word:<14} {:>5} s {:>5} s", took.as_secs(), used.as_secs());
+        eprintln!("{name:<14} {word:<14} {:>5} s", took.as_secs());
         if fails {
-            bad.push(**name);
+            bad.push(*name);
         }
     }
-    let sum = |times: &mut dyn Iterator<Item = Duration>| times.sum::<Duration>().as_secs();
-    let took = sum(&mut results.iter().map(|result| result.2));
-    let used = sum(&mut results.iter().map(|result| result.3));
-    eprintln!("{:<14} {:<14} {took:>5} s {used:>5} s", "all", "");
+    let (all, used) = (took.as_secs(), processor_time().as_secs());
+    eprintln!("{:<14} {:<14} {all:>5} s, {used} s of processor time", "all", "");
     if bad.is_empty() { Ok(()) } else { Err(Failure::Failed(bad.join(", "))) }
+}
+
+fn first_lane() -> Vec<Checked> {
+    let check = |(name, check): &Check| {
+        eprintln!("\n=== {name}");
+        let (outcome, took) = timed(check);
+        tell(name, &outcome);
+        (*name, outcome, took)
+    };
+    CHECKS.iter().map(check).collect()
+}
+
+/// Runs each check of the second lane in a process of its own, and shows what it wrote when it has
+/// ended, so that the lines of two checks do not mix.
+fn second_lane() -> Vec<Checked> {
+    let mut results: Vec<Checked> = Vec::new();
+    for (name, _) in BESIDE {
+        let (outcome, took) =
+            timed(|| if may_run(name, &results) { process(name) } else { no_models() });
+        tell(name, &outcome);
+        results.push((*name, outcome, took));
+    }
+    results
+}
+
+fn tell(name: &str, outcome: &Outcome) {
+    if let Err(Failure::Failed(why) | Failure::Unable(why)) = outcome {
+        eprintln!("=== {name}: {why}");
+    }
+}
+
+/// The words with which xtask says that a check could not run.
+const UNABLE: &str = "xtask: COULD NOT RUN";
+
+fn process(name: &str) -> Outcome {
+    let unable = |error| Failure::Unable(format!("{name}: {error}"));
+    let program = std::env::current_exe().map_err(unable)?;
+    let output = Command::new(program).args(["ci-check", name]).stdin(Stdio::null()).output();
+    let output = output.map_err(unable)?;
+    let mut said = format!("\n=== {name}\n").into_bytes();
+    said.extend([output.stdout, output.stderr.clone()].concat());
+    // If the output of xtask cannot be written any more, the checks go on all the same.
+    let _ = std::io::stderr().write_all(&said);
+    let why = format!("see its output: {}", output.status);
+    match output.status.success() {
+        true => Ok(()),
+        false if String::from_utf8_lossy(&output.stderr).contains(UNABLE) => {
+            Err(Failure::Unable(why))
+        }
+        false => Err(Failure::Failed(why)),
+    }
+}
+
+/// The command `cargo xtask ci-check NAME`: runs one check of the second lane.
+pub(crate) fn one(args: &[String]) -> Outcome {
+    let [name] = args else { return Err(Failure::Failed("ci-check: name one check".into())) };
+    let found = BESIDE.iter().find(|(known, _)| known == name);
+    let unknown = || Failure::Failed(format!("ci-check: there is no check {name:?} beside"));
+    let (_, check) = found.ok_or_else(unknown)?;
+    check()
+}
+
+/// Whether a check can say anything after the checks before it. If the models of loom fail without
+/// a mutant, they also fail with each mutant.
+fn may_run(name: &str, before: &[Checked]) -> bool {
+    name != "mutants-loom" || before.iter().all(|(name, ok, _)| *name != "loom" || ok.is_ok())
+}
+
+fn no_models() -> Outcome {
+    Err(Failure::Unable("the models of loom fail without a mutant".into()))
 }
 
 /// Returns the processor time of all programs that this process has started and that have ended.
@@ -116,4 +183,24 @@ fn docs() -> Outcome {
     shell(cargo(&program).env("RUSTDOCFLAGS", "-D warnings"))?;
     let mut libraries = cargo(&["doc", "--workspace", "--no-deps", private]);
     shell(libraries.env("RUSTDOCFLAGS", "-D warnings"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mutants_need_models_that_pass() {
+        let loom = |outcome| [("loom", outcome, Duration::ZERO)];
+        assert!(may_run("mutants-loom", &loom(Ok(()))));
+        assert!(!may_run("mutants-loom", &loom(Err(Failure::Failed("a model".into())))));
+        assert!(may_run("miri", &loom(Err(Failure::Failed("a model".into())))));
+    }
+
+    #[test]
+    fn only_checks_of_the_second_lane_run_alone() {
+        for args in [&["fmt".to_owned()][..], &[]] {
+            assert!(matches!(one(args), Err(Failure::Failed(why)) if why.starts_with("ci-check")));
+        }
+    }
 }

@@ -27,7 +27,7 @@ usage: cargo xtask COMMAND
 
   test            install what the tests need (as root), run all tests, list the skipped ones
   repeat          run all test programs many times beside busy loops: see --help
-  ci              run the checks that .ci/run runs, one after another
+  ci              run the checks that .ci/run runs, in two lanes at the same time
   tidy            check the project's own rules, which no compiler checks
   loom            run the models of onramp-queue under the model checker loom
   mutants         change the libraries in one place at a time; a test must fail each time; --help
@@ -82,6 +82,8 @@ fn main() -> ExitCode {
     let outcome = match args.first().map(String::as_str) {
         Some("test") => suite::run(rest),
         Some("ci") => none(rest, ci::run),
+        // One check of `ci`, in the process that `ci` starts for it.
+        Some("ci-check") => ci::one(rest),
         Some("tidy") => none(rest, tidy::run),
         Some("loom") => checks::loom(rest),
         Some("mutants") => mutation::run(rest),
