@@ -374,6 +374,20 @@ mod tests {
         }
     }
 
+    /// Senders that all begin at the same time fill the port within a millisecond. The thread that
+    /// owns the port then finds thousands of packets, and must not work on them for as long as they
+    /// take: no send lasts longer than an owner may work, and a burst.
+    #[test]
+    fn no_send_takes_much_longer_than_an_owner_may_work() {
+        let machine = Description::named("xeon-6985p").unwrap().draw(&mut Draw::new(0));
+        let load = Load { machine, threads: 100, ports: 1, warm_up_us: 0, ..load() };
+        let load = Load { measure_us: 1_500, ..load };
+        let outcome = load.simulate().unwrap();
+        let longest = outcome.sends.max();
+        assert!(outcome.accepted() > 2 * outcome.sent, "the queues fill: {}", outcome.sent);
+        assert!(longest < 150_000, "{longest} ns");
+    }
+
     #[test]
     fn lost_packets_are_found() {
         conserved(5, 3, 2).unwrap();
