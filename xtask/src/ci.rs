@@ -1,4 +1,5 @@
-//! Runs all checks, in two lanes at the same time. In each lane, checks that fail quickly come first.
+//! Runs all checks, in two lanes at the same time. In each lane, checks that fail quickly come
+//! first.
 
 use std::fs;
 use std::io::Write as _;

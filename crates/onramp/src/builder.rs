@@ -223,8 +223,8 @@ impl LinkBuilder {
     /// over given sockets or devices has one port for each of them, and [`build`](Self::build)
     /// fails if this option names another number. The range is 1 to 65535.
     ///
-    /// Choose 1 if one qdisc has to schedule all traffic. Choose more if so many threads send at the
-    /// same time that the ports limit their throughput: a port sends what one thread can send.
+    /// Choose 1 if one qdisc has to schedule all traffic. Choose more if so many threads send at
+    /// the same time that the ports limit their throughput: a port sends what one thread can send.
     #[must_use]
     pub fn ports(mut self, ports: usize) -> Self {
         self.ports = Some(ports);
@@ -559,7 +559,7 @@ impl LinkBuilder {
             return Err(BuildError::Range("credits per port", most, why));
         }
         let most = (2 * devices.len()).min(PORTS_MAX);
-        let ports_max = self.ports_max.unwrap_or(most.max(PORTS_MAX_DEFAULT));
+        let ports_max = self.ports_max.unwrap_or_else(|| most.max(PORTS_MAX_DEFAULT));
         if !(devices.len()..=PORTS_MAX).contains(&ports_max) {
             let why = "at least the number of ports at the start, and at most 65535";
             return Err(BuildError::Range("the largest number of ports", ports_max, why));

@@ -28,7 +28,8 @@ pub(super) struct PortState<D> {
     /// its packets to `inbox`, however many are there already.
     pub(super) inbox: PacketList,
     /// Packets taken from the intake that are newer than those in `inbox` and not yet in order: see
-    /// `collect`. While there are any, the owner takes no others and does not leave the intake idle.
+    /// `collect`. While there are any, the owner takes no others, and does not leave the intake
+    /// idle.
     pub(super) taken: Taken,
     /// Packets that have left the qdisc but that the device has not taken yet: at most one burst.
     pub(super) burst: PacketList,
@@ -113,9 +114,9 @@ impl<D: Device> PortState<D> {
     }
 
     /// Puts the packets that were taken from the intake in order, and then appends them to `inbox`.
-    /// If that takes longer than [`WALK_NS`], leaves the rest of the work to the next owner, because
-    /// a sender may be the owner, and wants to go on. The runner of a closed port does all of it,
-    /// because no other owner may come.
+    /// If that takes longer than [`WALK_NS`], leaves the rest of the work to the next owner,
+    /// because a sender may be the owner, and wants to go on. The runner of a closed port does all
+    /// of it, because no other owner may come.
     pub(super) fn collect(&mut self, run: &Run<'_>) {
         let hurries = self.closed.is_none() || !run.is_runner;
         while !self.taken.order(WALK_LOOK) {
@@ -442,8 +443,8 @@ impl<D: Device> PortState<D> {
         stop: Stop,
         now: Instant,
     ) -> Leave {
-        // If packets are left in `inbox` or `taken`, `stop` is always `Stop::Quota`: `settle` and `purge`
-        // return nothing else in this case.
+        // If packets are left in `inbox` or `taken`, `stop` is always `Stop::Quota`: `settle` and
+        // `purge` return nothing else in this case.
         let more = stop == Stop::Quota;
         match mode {
             _ if self.closed.is_some() && !more => Leave::Idle,

@@ -65,7 +65,7 @@ fn packets_out_of_order_are_counted() {
 #[test]
 fn a_close_drops_all() {
     for helps in 0..3 {
-        let mut world = staged(300);
+        let world = staged(300);
         (0..helps).for_each(|_| _ = world.help());
         let ran = world.port.close(world.now, &world.waker).expect("nobody is inside");
         assert_eq!(ran, Ran { done: 300, again: false });

@@ -89,7 +89,8 @@ pub struct Outcome {
     /// Times from the first send call for a packet until its sender could go on.
     pub accept: Latency,
     /// Each lock that the design uses, in the measured time: how often threads waited for it, and
-    /// for how long.
+    /// for how long. A row sums up the locks of all queues, and the time to which it refers is that
+    /// of all of them.
     pub locks: Vec<LockRow>,
     /// What the machine did in the measured time.
     pub report: Report,
@@ -369,7 +370,7 @@ impl Stage {
             name: LOCKS[at].to_owned(),
             kind: if at == ROOT { kind } else { Spin::KIND },
             counts: LockCounts::default(),
-            window_ns: self.cell.window_ns,
+            window_ns: self.cell.window_ns * self.cell.queues as u64,
         };
         let mut locks: Vec<_> = (0..LOCKS.len()).map(row).collect();
         let (mut send, mut accept) = (Latency::default(), Latency::default());

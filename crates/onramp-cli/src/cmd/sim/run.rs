@@ -138,8 +138,8 @@ fn unsteady(draws: &[Value]) -> String {
         return String::new();
     }
     format!(
-        "  NOT STEADY: in the measured time, {accepted} packets were accepted and {sent} sent. Raise \
-         the scenario's warm_up_us, or read the figures as those of a start\n"
+        "  NOT STEADY: in the measured time, {accepted} packets were accepted and {sent} sent. \
+         Raise the scenario's warm_up_us, or read the figures as those of a start\n"
     )
 }
 
