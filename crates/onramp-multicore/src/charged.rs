@@ -69,6 +69,14 @@ struct Charged {
     flow_lines: usize,
 }
 
+/// Returns the charged form of a built-in kind as a line of `tc`: what an enqueue and a dequeue
+/// cost locally, picoseconds, and the lines of the qdisc and of a flow that each touches.
+pub(crate) fn line(kind: &str, enqueue: u64, dequeue: u64, lines: u32, flow_lines: u32) -> String {
+    format!(
+        "charged-{kind} enqueue {enqueue} dequeue {dequeue} lines {lines} flow-lines {flow_lines}"
+    )
+}
+
 impl Charged {
     /// Charges what one enqueue or dequeue of a packet costs: local work, the lines of the qdisc,
     /// and those of the packet's flow.

@@ -4,11 +4,11 @@
 
 use onramp_core::Kinds;
 use onramp_lab::contention::simulated::{Cell, run};
-use onramp_lab::contention::{Design, Load, Manners};
+use onramp_lab::contention::{Design, Manners};
 use onramp_machine::{Setup, simulate};
 
 use crate::charged::charged;
-use crate::load::{Placement, Spread};
+use crate::load::{Load, Placement, Software, Spread};
 use crate::machines::Unknown;
 use crate::scenario::Scenario;
 
@@ -39,49 +39,47 @@ const CREDITS: u32 = 96;
 /// The fewest packets that a sender may have in flight.
 const CREDITS_MIN: u32 = 4;
 
-/// Returns the names of the designs that [`Scenario::simulate_design`] knows.
-pub fn designs() -> impl Iterator<Item = &'static str> {
-    DESIGNS.iter().map(|design| design.name())
-}
-
 impl Scenario {
-    /// Simulates a design of the laboratory ([`designs`]) under the load of this scenario, with one
-    /// draw of all parameters. Sender after sender uses the next port. `seed` 0 takes the middle of
-    /// each interval.
+    /// Checks that [`simulate_design`](Self::simulate_design) can simulate this design under the
+    /// load of this scenario.
     ///
     /// # Errors
     ///
-    /// [`Unknown`] says what is wrong with the scenario or the name, or what went wrong.
-    pub fn simulate_design(&self, design: &str, seed: u64) -> Result<DesignOutcome, Unknown> {
-        let known = DESIGNS.iter().find(|known| known.name() == design).ok_or_else(|| {
-            let names: Vec<_> = designs().collect();
-            Unknown::new(format!(
-                "no design {design:?} can be simulated: there are {}",
-                names.join(", ")
-            ))
+    /// [`Unknown`] says what is wrong with the name or the scenario.
+    pub fn check_design(&self, design: &str) -> Result<(), Unknown> {
+        self.design(design).map(drop)
+    }
+
+    fn design(&self, name: &str) -> Result<Design, Unknown> {
+        let design = DESIGNS.iter().find(|known| known.name() == name).ok_or_else(|| {
+            let names: Vec<_> = DESIGNS.iter().map(|design| design.name()).collect();
+            let names = names.join(", ");
+            Unknown::new(format!("no design {name:?} can be simulated: there are {names}"))
         })?;
-        if self.spread != Spread::Turn {
-            let what = "designs are compared with spread = \"turn\" only";
-            return Err(Unknown::new(what.to_owned()));
+        if self.spread == Spread::Turn {
+            return Ok(*design);
         }
-        let cell = self.cell(*known, seed)?;
-        let machine = self.draw(seed)?.machine;
+        let what = "designs can be compared only with spread = \"turn\": change it in the scenario";
+        Err(Unknown::new(what.to_owned()))
+    }
+
+    /// Simulates a design of the laboratory, by its name there, under the load of this scenario,
+    /// with one draw of all parameters. Sender after sender uses the next port. `seed` 0 takes the
+    /// middle of each interval.
+    ///
+    /// # Errors
+    ///
+    /// [`Unknown`] says what is wrong with the name or the scenario, or what went wrong.
+    pub fn simulate_design(&self, design: &str, seed: u64) -> Result<DesignOutcome, Unknown> {
+        let Load { machine, software, .. } = self.draw(seed)?;
+        let cell = self.cell(self.design(design)?, &software, seed)?;
         let setup = Setup { machine, limit_ns: 100_000_000_000, measure_ns: 0..0 };
         let (outcome, _) = simulate(&setup, move || run(&cell))
             .map_err(|why| Unknown::new(format!("{design}: the simulation failed: {why}")))?;
         outcome.map_err(|why| Unknown::new(format!("{design}: {why}")))
     }
 
-    fn cell(&self, design: Design, seed: u64) -> Result<Cell, Unknown> {
-        let software = self.draw(seed)?.software;
-        let text = format!(
-            "charged-{} enqueue {} dequeue {} lines {} flow-lines {}",
-            self.qdisc,
-            software.enqueue_ps,
-            software.dequeue_ps,
-            software.qdisc_lines,
-            software.flow_lines
-        );
+    fn cell(&self, design: Design, software: &Software, seed: u64) -> Result<Cell, Unknown> {
         let wrong = |why: onramp_core::ConfigError| Unknown::new(why.to_string());
         let kinds = Kinds::new(charged(&self.qdisc)).map_err(wrong)?;
         let pinned = |sender| (self.placement == Placement::Pinned).then_some(sender);
@@ -90,9 +88,9 @@ impl Scenario {
             design,
             manners: Manners::Equal,
             senders: (0..self.threads).map(pinned).collect(),
-            load: Load::Stream,
+            load: onramp_lab::Load::Stream,
             queues: self.ports.into(),
-            qdisc: kinds.spec(&text).map_err(wrong)?,
+            qdisc: kinds.spec(&software.qdisc(&self.qdisc)).map_err(wrong)?,
             credits: Some(fair.clamp(CREDITS_MIN, CREDITS)),
             payload: self.payload.into(),
             local_ns: (software.program_ps + software.send_ps) / 1_000,
@@ -119,7 +117,7 @@ mod tests {
 
     #[test]
     fn each_design_sends_and_keeps_packets() {
-        for design in designs() {
+        for design in DESIGNS.iter().map(|design| design.name()) {
             let outcome = scenario().simulate_design(design, 0).unwrap();
             assert!(outcome.sent > 100 && outcome.submitted.len() == 6, "{design}: {outcome:?}");
             assert!(outcome.report.times.all() > 0, "{design}");

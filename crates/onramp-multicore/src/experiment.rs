@@ -9,7 +9,7 @@ use onramp_lab::contention::simulated::{Cell, Outcome, run};
 use onramp_lab::contention::{Design, Load, Manners};
 use onramp_machine::{Setup, simulate};
 
-use crate::charged::charged;
+use crate::charged::{charged, line};
 use crate::history;
 use crate::machines::{Description, Unknown};
 use crate::parameter::Draw;
@@ -234,8 +234,7 @@ impl Lab {
         // Half of the lines that an enqueue touches are the qdisc's, the others the flow's.
         let lines = parameters.count(draw, "qdisc_lines_enqueue")?;
         let (own, flow) = (lines - lines / 2, lines / 2);
-        let text =
-            format!("charged-fq enqueue {enqueue} dequeue {dequeue} lines {own} flow-lines {flow}");
+        let text = line("fq", enqueue, dequeue, own, flow);
         let kind = charged("fq").ok_or_else(|| Unknown::new("there is no fq".to_owned()))?;
         let wrong = |why: onramp_core::ConfigError| Unknown::new(why.to_string());
         let qdisc = Kinds::new([kind]).and_then(|kinds| kinds.spec(&text)).map_err(wrong)?;

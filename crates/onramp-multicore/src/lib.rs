@@ -20,7 +20,7 @@ mod software;
 
 pub use calibrate::{Check, LocalWork, NotMeasured, calibrate, checks, local_work};
 pub use charged::QDISCS;
-pub use designs::{DesignOutcome, LockRow, designs};
+pub use designs::{DesignOutcome, LockRow};
 pub use experiment::{EXPERIMENTS, Experiment, Published, Says};
 pub use load::{Load, LoadError, Outcome, Placement, Software, Spread};
 pub use machines::{Description, MACHINES, Unknown};

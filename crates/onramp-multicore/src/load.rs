@@ -10,7 +10,7 @@ use onramp_machine::{Failed, Machine, Report, Setup, hook, simulate, thread};
 use serde::{Deserialize, Serialize};
 
 use crate::card::{Card, Sent};
-use crate::charged::charged;
+use crate::charged::{charged, line};
 
 /// Which processors the sending threads use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
@@ -55,6 +55,13 @@ pub struct Software {
     pub transmit_ps: u64,
     /// The driver's work for a burst.
     pub doorbell_ps: u64,
+}
+
+impl Software {
+    /// Returns the charged form of the built-in qdisc `kind` as a line of `tc`.
+    pub(crate) fn qdisc(&self, kind: &str) -> String {
+        line(kind, self.enqueue_ps, self.dequeue_ps, self.qdisc_lines, self.flow_lines)
+    }
 }
 
 /// Threads that send through one link, each as fast as it can.
@@ -250,13 +257,8 @@ impl Load {
         let Software { transmit_ps, doorbell_ps, .. } = self.software;
         let card = |_| Box::new(Card::new(transmit_ps, doorbell_ps, sent)) as Box<dyn Device>;
         let kind = charged(&self.qdisc).expect("checked before");
-        let Software { enqueue_ps, dequeue_ps, qdisc_lines, flow_lines, .. } = self.software;
-        let qdisc = format!(
-            "charged-{} enqueue {enqueue_ps} dequeue {dequeue_ps} lines {qdisc_lines} \
-             flow-lines {flow_lines}",
-            self.qdisc
-        );
-        let builder = Link::devices((0..self.ports).map(card)).kind(kind).qdisc(&qdisc);
+        let devices = (0..self.ports).map(card);
+        let builder = Link::devices(devices).kind(kind).qdisc(&self.software.qdisc(&self.qdisc));
         builder.build().expect("a link over cards that take everything")
     }
 

@@ -93,6 +93,9 @@ fn designs_are_compared_under_one_load() {
     }
     assert_eq!(rows.len(), 2);
     assert_fails(&compare("onramp,mutex"), 2, &["--designs", "\"mutex\"", "llist-queued"]);
+    let near = SMALL.replace("ports = 2", "ports = 2\nspread = \"near\"");
+    fs::write(&scenario, near).expect("a file");
+    assert_fails(&compare("onramp"), 2, &["--designs", "spread = \"turn\""]);
 }
 
 #[test]

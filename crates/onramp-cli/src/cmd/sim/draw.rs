@@ -27,7 +27,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value_t = 0)]
     seed: u64,
     /// Send through this design of the laboratory instead of a link
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", conflicts_with = "experiment")]
     design: Option<String>,
     /// Repeat this published measurement instead of a scenario
     #[arg(long, value_name = "NAME")]

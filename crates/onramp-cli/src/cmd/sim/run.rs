@@ -4,7 +4,6 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Result;
-use onramp_multicore::designs;
 use serde_json::{Value, json};
 
 use super::draws::{self, Common, Job, Subject};
@@ -45,13 +44,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Result<()> {
     let scenario = draws::scenario(&args.scenario)?;
     for name in &args.designs {
-        if !designs().any(|known| known == name) {
-            let known: Vec<_> = designs().collect();
-            let known = known.join(", ");
-            return Err(usage(format!(
-                "--designs: no {name:?} can be simulated: there are {known}"
-            )));
-        }
+        scenario.check_design(name).map_err(|why| usage(format!("--designs: {why}")))?;
     }
     let json_output = args.json.as_deref().map(Output::new).transpose()?;
     let mut subjects: Vec<_> =
@@ -113,7 +106,7 @@ fn text(title: &str, draws: &[Value]) -> String {
     for (heading, cell) in summary::headings().zip(summary::cells(draws)) {
         text.push_str(&format!("  {heading:<18} {cell}\n"));
     }
-    text.push_str(&unsteady(draws));
+    text.push_str(&summary::unsteady(draws));
     let sites = draws.first().and_then(|draw| draw["sites"].as_array());
     text.push_str("places that waited longest for memory, with the middle of each interval:\n");
     for site in sites.into_iter().flatten() {
@@ -127,36 +120,4 @@ fn text(title: &str, draws: &[Value]) -> String {
         ));
     }
     text
-}
-
-/// Returns a warning if the load was not steady in the measured time of the first draw: queues were
-/// filling or draining, as they do when all senders begin.
-fn unsteady(draws: &[Value]) -> String {
-    let figure = |key| draws.first().and_then(|draw| draw[key].as_f64()).unwrap_or_default();
-    let (accepted, sent) = (figure("accepted"), figure("packets"));
-    if (accepted - sent).abs() <= accepted.max(sent) / 4.0 {
-        return String::new();
-    }
-    format!(
-        "  NOT STEADY: in the measured time, {accepted} packets were accepted and {sent} sent. \
-         Raise the scenario's warm_up_us, or read the figures as those of a start\n"
-    )
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_a_load_that_fills_queues_is_unsteady() {
-        let draw =
-            |accepted: u32, packets: u32| json!({ "accepted": accepted, "packets": packets });
-        for (accepted, packets, warns) in
-            [(100, 100, false), (100, 80, false), (100, 70, true), (70, 100, true), (9, 0, true)]
-        {
-            let said = unsteady(&[draw(accepted, packets)]);
-            assert_eq!(said.contains("NOT STEADY"), warns, "{accepted} {packets}");
-        }
-        assert_eq!(unsteady(&[]), "");
-    }
 }

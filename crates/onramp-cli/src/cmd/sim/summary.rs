@@ -80,6 +80,20 @@ pub(crate) fn cells(draws: &[Value]) -> impl Iterator<Item = String> {
     })
 }
 
+/// Returns a warning if the load was not steady in the measured time of the first draw: queues were
+/// filling or draining, as they do when all senders begin.
+pub(crate) fn unsteady(draws: &[Value]) -> String {
+    let figure = |key| draws.first().and_then(|draw| draw[key].as_f64()).unwrap_or_default();
+    let (accepted, sent) = (figure("accepted"), figure("packets"));
+    if (accepted - sent).abs() <= accepted.max(sent) / 4.0 {
+        return String::new();
+    }
+    format!(
+        "  NOT STEADY: in the measured time, {accepted} packets were accepted and {sent} sent. \
+         Raise the scenario's warm_up_us, or read the figures as those of a start\n"
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -99,5 +113,18 @@ mod tests {
         assert_eq!((&*cells[0], &*cells[1]), ("10.00 (1.00-19.00)", "-"));
         assert_eq!(headings().count(), cells.len());
         assert_eq!(spread(&[], "packets_per_second"), None);
+    }
+
+    #[test]
+    fn only_a_load_that_fills_queues_is_unsteady() {
+        let draw =
+            |accepted: u32, packets: u32| json!({ "accepted": accepted, "packets": packets });
+        for (accepted, packets, warns) in
+            [(100, 100, false), (100, 80, false), (100, 70, true), (70, 100, true), (9, 0, true)]
+        {
+            let said = unsteady(&[draw(accepted, packets)]);
+            assert_eq!(said.contains("NOT STEADY"), warns, "{accepted} {packets}");
+        }
+        assert_eq!(unsteady(&[]), "");
     }
 }

@@ -136,6 +136,7 @@ fn text(base: &Scenario, rows: &[Value]) -> String {
         let figures: Vec<_> = figures.map(|(heading, cell)| format!(" {heading} {cell}")).collect();
         text.push_str(&figures.join(","));
         text.push('\n');
+        text.push_str(&summary::unsteady(draws));
     }
     text
 }
