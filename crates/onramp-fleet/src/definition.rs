@@ -1,0 +1,262 @@
+//! What operators say about limits.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use crate::host::Joined;
+use crate::ledger::{Place, Terms};
+
+/// The largest number of hosts that share one ledger; a limit with more hosts has groups.
+pub const GROUP_MAX: u32 = 64;
+/// The number of hosts in a group for which the number of groups is chosen. Hosts fall into groups
+/// by their names, so some groups have more.
+const GROUP: u32 = 48;
+
+/// A limit, as an operator set it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Definition {
+    /// The limit, in bytes per second.
+    pub rate: u64,
+    /// The limit's weight among the limits of its parent, at least 1.
+    pub weight: u32,
+    /// What is guaranteed to the limit when the limits of its parent want more than there is, in
+    /// bytes per second.
+    pub guaranteed: u64,
+    /// The largest number of hosts.
+    pub hosts: u32,
+    /// The guaranteed rate of each host, in bytes per second.
+    pub floor: u64,
+    /// The limit that this one is a part of.
+    pub parent: Option<String>,
+}
+
+/// Error: a definition that cannot be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum DefinitionError {
+    /// The name is empty, too long, or has other characters than letters, digits, `.`, `_`, `-`.
+    Name(String),
+    /// A number that must be at least 1 is 0: the field's name.
+    Zero(&'static str),
+    /// The guaranteed rates of all hosts together exceed the limit.
+    Floors {
+        /// The guaranteed rates of all hosts together, in bytes per second.
+        floors: u128,
+        /// The limit, in bytes per second.
+        rate: u64,
+    },
+    /// The limit's guarantee is larger than the limit.
+    Guaranteed,
+    /// There is no such parent.
+    NoParent(String),
+    /// A limit would be a part of itself.
+    Circle(String),
+    /// A limit that is a parent may have no hosts of its own, and one with hosts no parts.
+    Parent(String),
+    /// What is set aside for the guarantees of the parent's parts exceeds the parent's rate.
+    Aside {
+        /// The parent.
+        parent: String,
+        /// What its parts set aside, in bytes per second.
+        reserve: u128,
+        /// The parent's rate, in bytes per second.
+        rate: u64,
+    },
+    /// Other limits are parts of the limit, so it cannot be deleted.
+    HasParts(String),
+    /// There is no such limit.
+    Unknown(String),
+}
+
+impl fmt::Display for DefinitionError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Name(name) => {
+                write!(f, "limit name {name:?}: expected 1 to 64 letters, digits, '.', '_' or '-'")
+            }
+            Self::Zero(field) => write!(f, "{field}: expected at least 1"),
+            Self::Floors { floors, rate } => write!(
+                f,
+                "the guaranteed rates of all hosts together are {floors} bytes/s, more than the \
+                 limit of {rate} bytes/s: give fewer hosts or a smaller floor"
+            ),
+            Self::Guaranteed => f.write_str("guaranteed: expected at most the limit's rate"),
+            Self::NoParent(name) => write!(f, "parent: there is no limit {name:?}"),
+            Self::Circle(name) => write!(f, "parent: limit {name:?} would be a part of itself"),
+            Self::Parent(name) => write!(
+                f,
+                "limit {name:?} has hosts of its own, so no limit can be a part of it: set its \
+                 hosts to 0"
+            ),
+            Self::Aside { parent, reserve, rate } => write!(
+                f,
+                "the parts of limit {parent:?} set {reserve} bytes/s aside for their hosts, more \
+                 than its {rate} bytes/s"
+            ),
+            Self::HasParts(name) => write!(f, "limit {name:?} has parts: delete these first"),
+            Self::Unknown(name) => write!(f, "there is no limit {name:?}"),
+        }
+    }
+}
+
+impl std::error::Error for DefinitionError {}
+
+/// All limits of a fleet, by name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Definitions(BTreeMap<String, Definition>);
+
+impl Definitions {
+    /// Makes an empty set of limits.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets a limit: adds it, or replaces it if it exists.
+    ///
+    /// # Errors
+    ///
+    /// [`DefinitionError`]; then nothing has changed.
+    pub fn set(&mut self, name: &str, definition: Definition) -> Result<(), DefinitionError> {
+        let fits = |letter: char| letter.is_ascii_alphanumeric() || "._-".contains(letter);
+        if name.is_empty() || name.len() > 64 || !name.chars().all(fits) {
+            return Err(DefinitionError::Name(name.to_owned()));
+        }
+        let mut after = self.clone();
+        after.0.insert(name.to_owned(), definition);
+        after.check(name)?;
+        *self = after;
+        Ok(())
+    }
+
+    fn check(&self, name: &str) -> Result<(), DefinitionError> {
+        let definition = &self.0[name];
+        for (field, number) in [("rate", definition.rate), ("weight", u64::from(definition.weight))]
+        {
+            if number == 0 {
+                return Err(DefinitionError::Zero(field));
+            }
+        }
+        let floors = u128::from(definition.floor) * u128::from(definition.hosts);
+        if floors > u128::from(definition.rate) {
+            return Err(DefinitionError::Floors { floors, rate: definition.rate });
+        }
+        if definition.guaranteed > definition.rate {
+            return Err(DefinitionError::Guaranteed);
+        }
+        if definition.hosts > 0 && self.parts(name).next().is_some() {
+            return Err(DefinitionError::Parent(name.to_owned()));
+        }
+        let mut at = name;
+        let mut steps = 0;
+        while let Some(parent) = self.0[at].parent.as_deref() {
+            let Some(above) = self.0.get(parent) else {
+                return Err(DefinitionError::NoParent(parent.to_owned()));
+            };
+            steps += 1;
+            if parent == name || steps > self.0.len() {
+                return Err(DefinitionError::Circle(name.to_owned()));
+            }
+            if above.hosts > 0 {
+                return Err(DefinitionError::Parent(parent.to_owned()));
+            }
+            let reserve = self.reserve(parent);
+            if reserve > u128::from(above.rate) {
+                let (parent, rate) = (parent.to_owned(), above.rate);
+                return Err(DefinitionError::Aside { parent, reserve, rate });
+            }
+            at = parent;
+        }
+        Ok(())
+    }
+
+    /// Deletes a limit.
+    ///
+    /// # Errors
+    ///
+    /// [`DefinitionError::Unknown`], [`DefinitionError::HasParts`].
+    pub fn delete(&mut self, name: &str) -> Result<Definition, DefinitionError> {
+        if self.parts(name).next().is_some() {
+            return Err(DefinitionError::HasParts(name.to_owned()));
+        }
+        self.0.remove(name).ok_or_else(|| DefinitionError::Unknown(name.to_owned()))
+    }
+
+    /// Returns a limit.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<&Definition> {
+        self.0.get(name)
+    }
+
+    /// Returns all limits, in the order of their names.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &Definition)> {
+        self.0.iter().map(|(name, definition)| (name.as_str(), definition))
+    }
+
+    /// Returns the terms of a limit: what its ledger may give out and what it sets aside.
+    #[must_use]
+    pub fn terms(&self, name: &str) -> Option<Terms> {
+        let rate = self.0.get(name)?.rate;
+        Some(Terms { rate, reserve: u64::try_from(self.reserve(name)).unwrap_or(u64::MAX) })
+    }
+
+    /// Returns what the host `host` has to know when it joins a limit, with its weight among the
+    /// limit's hosts; `None` if there is no such limit or the limit has no hosts.
+    #[must_use]
+    pub fn joined(&self, limit: &str, host: &str, weight: u32) -> Option<Joined> {
+        let definition = self.0.get(limit).filter(|definition| definition.hosts > 0)?;
+        let (mut way, mut claims) = (Vec::new(), Vec::new());
+        for name in groups(limit, host, definition.hosts) {
+            way.push(Place { name, remembered: Terms::default(), is_limit: false });
+            claims.push((1, 0));
+        }
+        let mut next = Some(limit);
+        while let Some((name, here)) = next.and_then(|name| self.0.get_key_value(name)) {
+            let remembered = self.terms(name)?;
+            way.push(Place { name: name.clone(), remembered, is_limit: true });
+            claims.push((here.weight, here.guaranteed));
+            next = here.parent.as_deref();
+        }
+        Some(Joined { way, claims, weight: weight.max(1), floor: definition.floor })
+    }
+
+    fn parts(&self, name: &str) -> impl Iterator<Item = &String> {
+        let of = move |part: &&String| self.0[*part].parent.as_deref() == Some(name);
+        self.0.keys().filter(of)
+    }
+
+    fn reserve(&self, name: &str) -> u128 {
+        let definition = &self.0[name];
+        let own = u128::from(definition.floor) * u128::from(definition.hosts);
+        own + self.parts(name).map(|part| self.reserve(part)).sum::<u128>()
+    }
+}
+
+/// Returns the names of the host's groups in a limit, the smallest first; none if the limit has so
+/// few hosts that one ledger is enough.
+fn groups(limit: &str, host: &str, hosts: u32) -> Vec<String> {
+    let mut names = Vec::new();
+    let mut index = hash(host);
+    let mut members = hosts;
+    let mut level = 1;
+    while members > GROUP_MAX {
+        members = members.div_ceil(GROUP);
+        index %= u64::from(members);
+        // No limit's name has a '#'.
+        names.push(format!("{limit}#{level}.{index}"));
+        level += 1;
+    }
+    names
+}
+
+/// Returns a number that depends on all letters of `name` and is the same in all versions.
+///
+/// Source: FNV-1a, with 64 bits (Fowler, Noll, Vo), and the last step of MurmurHash3, because the
+/// low bits of FNV-1a alone follow the last letter.
+fn hash(name: &str) -> u64 {
+    let start = 0xcbf2_9ce4_8422_2325;
+    let mix = |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    let hash = name.bytes().fold(start, mix);
+    let hash = (hash ^ (hash >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd);
+    hash ^ (hash >> 33)
+}

@@ -1,0 +1,15 @@
+#![doc = include_str!("../README.md")]
+#![forbid(unsafe_code)]
+
+mod claim;
+mod definition;
+mod host;
+mod ledger;
+mod text;
+pub mod world;
+
+pub use self::claim::{Claim, Knot, divide};
+pub use self::definition::{Definition, DefinitionError, Definitions, GROUP_MAX};
+pub use self::host::{Act, Host, Joined};
+pub use self::ledger::{Answer, Book, HOLD, KEEP, MemberView, Place, Refusal, Report, TICK, Terms};
+pub use self::text::TextError;

@@ -1,0 +1,347 @@
+//! A fleet in virtual time: the hosts and ledgers of this crate, with messages that take time and
+//! faults that are made on purpose.
+//!
+//! Use it to see what a fleet of your size does before you have it: how fast shares follow demands,
+//! how many messages and bytes a host needs, and what happens without the engine.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
+use std::time::Duration;
+
+use onramp_core::Instant;
+
+use crate::{Act, Answer, Book, Definition, DefinitionError, Definitions, Host, Joined, Refusal};
+
+/// What the engine is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Engine {
+    /// It answers.
+    Up,
+    /// It does not run: messages to it fail at once.
+    Down,
+    /// It is stopped: messages to it wait.
+    Paused,
+}
+
+/// What hosts and engine have sent and done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cost {
+    /// Messages from hosts to the engine.
+    pub messages: u64,
+    /// Bytes of these messages, as [`Act::words`] writes them, with 8 bytes around each word.
+    pub sent_bytes: u64,
+    /// Bytes of the engine's answers.
+    pub answered_bytes: u64,
+    /// Members in the engine's answers.
+    pub members: u64,
+}
+
+/// A fleet of hosts, an engine, and the time.
+#[derive(Debug)]
+pub struct World {
+    definitions: Definitions,
+    book: Book,
+    engine: Engine,
+    /// How far the engine's clock is from the world's, in microseconds.
+    engine_ahead_us: i64,
+    waiting: VecDeque<(usize, Act)>,
+    hosts: Vec<Machine>,
+    by_limit: BTreeMap<String, Vec<usize>>,
+    events: BTreeMap<(Instant, u64), Event>,
+    scheduled: u64,
+    random: u64,
+    latency_ns: Range<u64>,
+    now: Instant,
+    cost: Cost,
+}
+
+#[derive(Debug)]
+struct Machine {
+    host: Host,
+    name: String,
+    limit: String,
+    weight: u32,
+    is_cut: bool,
+    is_dead: bool,
+    /// When the host is to be polled next.
+    looks: Instant,
+    /// The rate that the host claims to want, if it lies.
+    lie: Option<u64>,
+}
+
+#[derive(Debug)]
+enum Event {
+    Look(usize),
+    Asks(usize, Act),
+    Answered(usize, Reply),
+    Failed(usize),
+}
+
+#[derive(Debug)]
+enum Reply {
+    Report(Result<Answer, Refusal>),
+    Climb(Answer),
+}
+
+impl World {
+    /// Makes a world without hosts, in which a message needs a time within `latency` for its way.
+    /// The same seed gives the same world.
+    #[must_use]
+    pub fn new(seed: u64, latency: Range<Duration>) -> Self {
+        let ns = |span: Duration| u64::try_from(span.as_nanos()).unwrap_or(u64::MAX);
+        Self {
+            definitions: Definitions::new(),
+            book: Book::new(),
+            engine: Engine::Up,
+            engine_ahead_us: 3_600_000_000,
+            waiting: VecDeque::new(),
+            hosts: Vec::new(),
+            by_limit: BTreeMap::new(),
+            events: BTreeMap::new(),
+            scheduled: 0,
+            random: seed,
+            latency_ns: ns(latency.start)..ns(latency.end),
+            now: Instant(0),
+            cost: Cost::default(),
+        }
+    }
+
+    /// Sets a limit. Hosts that have joined it learn of the change at once.
+    ///
+    /// # Errors
+    ///
+    /// [`DefinitionError`].
+    pub fn set(&mut self, name: &str, definition: Definition) -> Result<(), DefinitionError> {
+        self.definitions.set(name, definition)?;
+        let names: Vec<String> = self.definitions.iter().map(|(name, _)| name.to_owned()).collect();
+        for name in names {
+            self.book.define(&name, self.definitions.terms(&name).expect("it is defined"));
+        }
+        for at in 0..self.hosts.len() {
+            let joined = self.joined(at);
+            self.hosts[at].host.set_joined(joined);
+        }
+        Ok(())
+    }
+
+    /// Adds a host that joins `limit` with this weight, and returns its number. The host wants
+    /// nothing yet.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such limit, or it has no hosts of its own.
+    pub fn join(&mut self, limit: &str, weight: u32) -> usize {
+        let at = self.hosts.len();
+        let name = format!("host-{at}");
+        let joined = self.definitions.joined(limit, &name, weight).expect("a limit with hosts");
+        let life = self.draw();
+        let begin = self.now + Duration::from_nanos(self.draw() % 100_000_000);
+        let host = Host::new(&name, life, joined, begin);
+        let (limit, is_cut, is_dead, lie, looks) = (limit.to_owned(), false, false, None, begin);
+        self.by_limit.entry(limit.clone()).or_default().push(at);
+        self.hosts.push(Machine { host, name, limit, weight, is_cut, is_dead, looks, lie });
+        self.schedule(begin, Event::Look(at));
+        at
+    }
+
+    /// Sets what a host wants to send, in bytes per second.
+    pub fn set_demand(&mut self, host: usize, demand: u64) {
+        let machine = &mut self.hosts[host];
+        machine.host.set_demand(machine.lie.unwrap_or(demand));
+    }
+
+    /// Makes a host lie: whatever its demand, it claims to want this many bytes per second.
+    pub fn lie(&mut self, host: usize, claimed: u64) {
+        self.hosts[host].lie = Some(claimed);
+        self.set_demand(host, claimed);
+    }
+
+    /// Cuts the host off from the engine (messages on their way are lost), or ends that.
+    pub fn cut(&mut self, host: usize, is_cut: bool) {
+        self.hosts[host].is_cut = is_cut;
+    }
+
+    /// Kills a host: it sends nothing from now on, neither messages nor packets.
+    pub fn kill(&mut self, host: usize) {
+        self.hosts[host].is_dead = true;
+    }
+
+    /// Starts a killed host's program again: a new life, which holds nothing.
+    pub fn revive(&mut self, host: usize) {
+        let (joined, life) = (self.joined(host), self.draw());
+        let machine = &mut self.hosts[host];
+        machine.is_dead = false;
+        machine.looks = self.now;
+        machine.host = Host::new(&machine.name, life, joined, self.now);
+        self.schedule(self.now, Event::Look(host));
+    }
+
+    /// Sets what the engine is doing.
+    pub fn set_engine(&mut self, engine: Engine) {
+        self.engine = engine;
+        if engine == Engine::Up {
+            while let Some((host, act)) = self.waiting.pop_front() {
+                self.serve(host, act);
+            }
+        } else if engine == Engine::Down {
+            for (host, _) in std::mem::take(&mut self.waiting) {
+                self.schedule(self.now, Event::Failed(host));
+            }
+        }
+    }
+
+    /// Makes the engine lose everything: ledgers and terms.
+    pub fn empty_engine(&mut self) {
+        self.book = Book::new();
+    }
+
+    /// Moves the engine's clock by `seconds`.
+    pub fn move_engine_clock(&mut self, seconds: i64) {
+        self.engine_ahead_us = self.engine_ahead_us.saturating_add(seconds * 1_000_000);
+    }
+
+    /// Sets the time that a message needs for its way.
+    pub fn set_latency(&mut self, latency: Range<Duration>) {
+        let ns = |span: Duration| u64::try_from(span.as_nanos()).unwrap_or(u64::MAX);
+        self.latency_ns = ns(latency.start)..ns(latency.end);
+    }
+
+    /// Returns the time.
+    #[must_use]
+    pub const fn now(&self) -> Instant {
+        self.now
+    }
+
+    /// Returns what hosts and engine have sent so far.
+    #[must_use]
+    pub const fn cost(&self) -> Cost {
+        self.cost
+    }
+
+    /// Returns the number of hosts.
+    #[must_use]
+    pub fn hosts(&self) -> usize {
+        self.hosts.len()
+    }
+
+    /// Returns the rate at which a host may send at present, in bytes per second.
+    #[must_use]
+    pub fn rate(&self, host: usize) -> u64 {
+        let machine = &self.hosts[host];
+        if machine.is_dead { 0 } else { machine.host.rate(self.now) }
+    }
+
+    /// Returns the rate at which all hosts of a limit together may send, in bytes per second.
+    #[must_use]
+    pub fn sum(&self, limit: &str) -> u64 {
+        let hosts = self.by_limit.get(limit).map_or(&[][..], Vec::as_slice);
+        hosts.iter().map(|host| self.rate(*host)).sum()
+    }
+
+    /// Lets the time pass until `end`. `watch` is called after every event.
+    pub fn run(&mut self, end: Instant, mut watch: impl FnMut(&Self)) {
+        while let Some(next) = self.events.first_entry().filter(|next| next.key().0 <= end) {
+            let ((at, _), event) = next.remove_entry();
+            self.now = at;
+            self.happen(event);
+            watch(self);
+        }
+        self.now = end;
+    }
+
+    fn happen(&mut self, event: Event) {
+        match event {
+            Event::Look(at) if self.hosts[at].looks == self.now => self.look(at),
+            Event::Look(_) => {}
+            Event::Asks(at, act) => self.arrive(at, act),
+            Event::Failed(at) => {
+                self.hosts[at].host.failed();
+                self.look(at);
+            }
+            Event::Answered(at, reply) => {
+                if self.hosts[at].is_cut {
+                    return;
+                }
+                let host = &mut self.hosts[at].host;
+                match reply {
+                    Reply::Report(result) => host.reported(self.now, result),
+                    Reply::Climb(answer) => host.climbed(self.now, answer),
+                }
+                self.look(at);
+            }
+        }
+    }
+
+    fn look(&mut self, at: usize) {
+        if self.hosts[at].is_dead {
+            return;
+        }
+        if let Some(act) = self.hosts[at].host.poll(self.now) {
+            self.cost.messages += 1;
+            self.cost.sent_bytes += bytes(&act.words(&self.hosts[at].host.joined().way));
+            let arrives = self.now.after(self.latency());
+            self.schedule(arrives, Event::Asks(at, act));
+        }
+        let next = self.hosts[at].host.next(self.now);
+        self.hosts[at].looks = next;
+        self.schedule(next, Event::Look(at));
+    }
+
+    fn arrive(&mut self, host: usize, act: Act) {
+        match self.engine {
+            _ if self.hosts[host].is_cut => {}
+            Engine::Up => self.serve(host, act),
+            Engine::Paused => self.waiting.push_back((host, act)),
+            Engine::Down => {
+                let back = self.now.after(self.latency());
+                self.schedule(back, Event::Failed(host));
+            }
+        }
+    }
+
+    fn serve(&mut self, host: usize, act: Act) {
+        let engine_us = (self.now.0 / 1_000).saturating_add_signed(self.engine_ahead_us);
+        let way = &self.hosts[host].host.joined().way;
+        let reply = match act {
+            Act::Report(report) => Reply::Report(self.book.report(engine_us, way, &report)),
+            Act::Climb { at, claim, want } => {
+                Reply::Climb(self.book.climb(engine_us, way, at, &claim, want))
+            }
+        };
+        if let Reply::Report(Ok(answer)) | Reply::Climb(answer) = &reply {
+            self.cost.answered_bytes += bytes(&answer.words());
+            self.cost.members += answer.members.len() as u64;
+        }
+        let back = self.now.after(self.latency());
+        self.schedule(back, Event::Answered(host, reply));
+    }
+
+    fn joined(&self, at: usize) -> Joined {
+        let machine = &self.hosts[at];
+        let joined = self.definitions.joined(&machine.limit, &machine.name, machine.weight);
+        joined.expect("a limit with hosts")
+    }
+
+    fn schedule(&mut self, at: Instant, event: Event) {
+        self.scheduled += 1;
+        self.events.insert((at, self.scheduled), event);
+    }
+
+    fn latency(&mut self) -> u64 {
+        let width = self.latency_ns.end.saturating_sub(self.latency_ns.start).max(1);
+        self.latency_ns.start + self.draw() % width
+    }
+
+    /// Source: SplitMix64 (Steele, Lea, Flood 2014).
+    const fn draw(&mut self) -> u64 {
+        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.random ^ (self.random >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+}
+
+/// Returns the length of a message of these words, with the engine's 8 bytes around each word.
+fn bytes(words: &[String]) -> u64 {
+    words.iter().map(|word| word.len() as u64 + 8).sum()
+}

@@ -1,0 +1,95 @@
+//! A fleet in virtual time: how fast shares follow demands, and that the sum of all rates never
+//! exceeds the limit, whatever fails.
+
+use std::time::Duration;
+
+use onramp_core::Instant;
+use onramp_fleet::world::{Engine, World};
+use onramp_fleet::{Definition, divide};
+
+const MBIT: u64 = 125_000;
+const RATE: u64 = 200 * MBIT;
+
+fn limit(rate: u64, hosts: u32) -> Definition {
+    Definition {
+        rate,
+        weight: 1,
+        guaranteed: 0,
+        hosts,
+        floor: rate / 20 / u64::from(hosts),
+        parent: None,
+    }
+}
+
+fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+/// A world with 50 hosts in one limit, each of which wants more than its share.
+fn fifty(seed: u64) -> World {
+    let mut world = World::new(seed, ms(1)..ms(4));
+    world.set("tenant", limit(RATE, 50)).expect("a sound limit");
+    for host in 0..50 {
+        world.join("tenant", 1);
+        world.set_demand(host, RATE);
+    }
+    world
+}
+
+/// Lets `span` pass and checks at every event that the sum never exceeds the limit.
+fn pass(world: &mut World, span: Duration) {
+    let end = world.now() + span;
+    world.run(end, |world| {
+        let sum = world.sum("tenant");
+        assert!(sum <= RATE, "{} ns: the sum is {sum}", world.now().0);
+    });
+}
+
+#[test]
+fn fifty_hosts_share_the_whole_limit() {
+    let mut world = fifty(1);
+    pass(&mut world, ms(3_000));
+    let sum = world.sum("tenant");
+    assert!(sum >= RATE * 99 / 100, "{sum}");
+}
+
+#[test]
+fn shares_follow_demands_within_half_a_second() {
+    let mut world = fifty(2);
+    pass(&mut world, ms(3_000));
+    for round in 0..20 {
+        let wants: Vec<u64> =
+            (0..50).map(|host| if (host + round) % 5 == 0 { 20 * MBIT } else { MBIT }).collect();
+        for (host, want) in wants.iter().enumerate() {
+            world.set_demand(host, *want);
+        }
+        pass(&mut world, ms(500));
+        let claims: Vec<_> =
+            wants.iter().map(|want| onramp_fleet::Claim::new(1, RATE / 1_000, *want)).collect();
+        for (host, fair) in divide(RATE, &claims).iter().enumerate() {
+            let rate = world.rate(host);
+            assert!(rate * 100 >= fair * 95, "round {round}, host {host}: {rate} of {fair}");
+        }
+        pass(&mut world, ms(500));
+    }
+}
+
+#[test]
+fn a_killed_engine_that_comes_back_empty() {
+    let mut world = fifty(3);
+    pass(&mut world, ms(3_000));
+    world.set_engine(Engine::Down);
+    pass(&mut world, ms(300));
+    world.empty_engine();
+    world.set_engine(Engine::Up);
+    pass(&mut world, ms(2_000));
+    assert!(world.sum("tenant") >= RATE * 98 / 100, "{}", world.sum("tenant"));
+    world.set_engine(Engine::Down);
+    pass(&mut world, ms(1_500));
+    assert_eq!(world.sum("tenant"), 50 * (RATE / 20 / 50));
+    world.empty_engine();
+    world.set_engine(Engine::Up);
+    pass(&mut world, ms(2_000));
+    assert!(world.sum("tenant") >= RATE * 98 / 100, "{}", world.sum("tenant"));
+    assert!(world.now() > Instant(0));
+}
