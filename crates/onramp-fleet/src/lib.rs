@@ -3,6 +3,7 @@
 
 mod claim;
 mod definition;
+mod demand;
 mod host;
 mod ledger;
 mod text;
@@ -10,6 +11,7 @@ pub mod world;
 
 pub use self::claim::{Claim, Knot, divide};
 pub use self::definition::{Definition, DefinitionError, Definitions, GROUP_MAX};
+pub use self::demand::{Counted, Meter};
 pub use self::host::{Act, Host, Joined};
 pub use self::ledger::{Answer, Book, HOLD, KEEP, MemberView, Place, Refusal, Report, TICK, Terms};
 pub use self::text::TextError;

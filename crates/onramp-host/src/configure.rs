@@ -12,6 +12,7 @@ use std::sync::Arc;
 use onramp_core::Setup;
 
 use super::device::Value;
+use super::fleet::Follower;
 use super::netdev::{Netdev, Netdevs};
 use super::{Host, Line, Lines, Reply, ip};
 use crate::tc::{self, TcError};
@@ -37,6 +38,7 @@ pub(super) struct Described {
     txqueuelen: u32,
     up: bool,
     tree: Arc<Setup>,
+    followers: Vec<Follower>,
 }
 
 impl Described {
@@ -71,6 +73,7 @@ impl Described {
             txqueuelen: device.txqueuelen,
             up: device.up,
             tree: device.link.setup(),
+            followers: device.followers.clone(),
         }
     }
 
@@ -115,6 +118,7 @@ impl Host {
     pub fn configure(&mut self, text: &str, folder: &Path) -> Result<Vec<String>, (usize, Reply)> {
         let mut trial = Self::with_kinds(self.devices.kinds.clone());
         trial.devices.is_trial = true;
+        trial.devices.is_in_fleet = self.devices.is_in_fleet;
         let mut made_by = Vec::new();
         for Line { number, words } in Lines::new(text.as_bytes()).map_while(Result::ok) {
             let words: Vec<&str> = words.iter().map(String::as_str).collect();
@@ -125,6 +129,11 @@ impl Host {
             made_by.push((trial.devices.last(), number));
         }
         self.keep_ports(&mut trial.devices);
+        for there in self.devices.iter() {
+            if let Some(device) = trial.devices.get_mut(&there.name) {
+                device.keep_shares(there);
+            }
+        }
         let mut wanted = Described::all(&trial.devices);
         for (device, index) in wanted.iter_mut().zip(trial.devices.iter().map(|it| it.index)) {
             let place = made_by.partition_point(|(last, _)| *last < index);
@@ -259,8 +268,16 @@ impl Host {
         self.ip(commands, format!("link set dev {}{line}", wanted.name))
     }
 
-    /// Gives a device the wanted tree of qdiscs.
+    /// Gives a device the wanted tree of qdiscs, whose rates follow the wanted shares.
     fn grow(&mut self, commands: &mut Vec<String>, wanted: &Described) -> Result<(), Reply> {
+        self.grow_tree(commands, wanted)?;
+        if let Some(device) = self.devices.get_mut(&wanted.name) {
+            device.followers.clone_from(&wanted.followers);
+        }
+        Ok(())
+    }
+
+    fn grow_tree(&mut self, commands: &mut Vec<String>, wanted: &Described) -> Result<(), Reply> {
         let Some(device) = self.devices.get(&wanted.name) else { return Ok(()) };
         let there = device.link.setup();
         if let Some(changes) = there.changes_to(&wanted.tree) {

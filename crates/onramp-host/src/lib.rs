@@ -8,6 +8,7 @@
 mod configure;
 mod device;
 mod event;
+mod fleet;
 mod interface;
 mod ip;
 mod lines;
@@ -34,6 +35,7 @@ use onramp::Link;
 
 pub use self::device::{RelayView, interface_address};
 pub use self::event::{Event, What};
+pub use self::fleet::Share;
 pub use self::interface::{Interface, InterfaceState};
 pub use self::lines::{Line, Lines};
 pub use self::tc::{TcError, tc, tc_tree};

@@ -10,6 +10,7 @@ use onramp_queue::DropReason;
 
 use super::What;
 use super::device::{Carried, Feeder, Given, LinkEnd, Relay, Type};
+use super::fleet::Follower;
 use onramp::{CloseReport, Link};
 
 /// Greatest length of a device's name, bytes (`IFNAMSIZ` without the zero at its end).
@@ -49,6 +50,8 @@ pub(crate) struct Netdev {
     pub(crate) relay: Option<Relay>,
     /// The thread that sends frames of the kernel's interfaces; `None` if the device gets none.
     pub(crate) feeder: Option<Feeder>,
+    /// The rates of the device's qdiscs and classes that follow shares of a fleet's limits.
+    pub(crate) followers: Vec<Follower>,
 }
 
 /// The counters of a device, as `ip -s link` shows them.
@@ -182,6 +185,8 @@ pub(crate) struct Netdevs {
     pub(crate) catch_up: Option<Duration>,
     /// The slack of new devices. `None`: the default.
     pub(crate) slack: Option<Duration>,
+    /// Whether commands may name limits of a fleet.
+    pub(crate) is_in_fleet: bool,
 }
 
 impl Netdevs {

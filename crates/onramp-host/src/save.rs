@@ -53,7 +53,15 @@ impl Host {
         // A tree that is made as a whole has the sign `+` in front of its lines, and the default
         // tree that it replaces has no lines.
         let plain = |step: String| step.strip_prefix("+ ").map(str::to_owned).unwrap_or(step);
-        Ok(steps.into_iter().map(plain).collect())
+        let named = |step: String| {
+            let line = step.strip_prefix("tc ")?;
+            self.devices.iter().find_map(|device| device.with_names(line))
+        };
+        let step = |step| {
+            let step = plain(step);
+            named(step.clone()).map_or(step, |line| format!("tc {line}"))
+        };
+        Ok(steps.into_iter().map(step).collect())
     }
 
     /// Carries out the command `save`.

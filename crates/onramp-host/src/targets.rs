@@ -5,6 +5,7 @@ use onramp_core::view::{Listed, QdiscView, Query, mq};
 use onramp_core::{Change, Handle, Kinds, Setup};
 
 use super::What;
+use super::fleet::Named;
 use super::netdev::{Netdev, Netdevs};
 use crate::tc::{Target, Targets};
 
@@ -49,6 +50,16 @@ impl Targets for Netdevs {
         let told = told(&setup, device.packet_max(), line, change);
         let name = name.to_owned();
         self.happened.extend(told.into_iter().map(|(what, line)| (what, name.clone(), line)));
+    }
+
+    fn is_in_fleet(&self) -> bool {
+        self.is_in_fleet
+    }
+
+    fn follow(&mut self, name: &str, line: &[String], change: &Change, named: &[Named<'_>]) {
+        if let Some(device) = self.get_mut(name) {
+            device.follow(line, change, named);
+        }
     }
 }
 

@@ -20,6 +20,7 @@ use onramp_core::view::{Listed, QdiscView, Query};
 use onramp_core::{Change, ConfigError, Fault, Handle, Kinds, Setup};
 
 use crate::Reply;
+use crate::fleet::{self, Named};
 use onramp::{Link, PortError};
 
 pub use self::link::tc;
@@ -98,6 +99,13 @@ pub(crate) trait Targets {
     /// Notes that the command `line` has changed something on the device `name`, so that the host
     /// can report events.
     fn changed(&mut self, name: &str, line: &str, change: &Change);
+    /// Whether commands may name limits of a fleet.
+    fn is_in_fleet(&self) -> bool {
+        false
+    }
+    /// Notes which rates of the device `name` follow shares of limits after the command with the
+    /// words `line`, which `named` the limits.
+    fn follow(&mut self, _: &str, _: &[String], _: &Change, _: &[Named<'_>]) {}
 }
 
 /// Error: why a command of `tc` was not carried out.
@@ -265,15 +273,21 @@ fn switches<'a, 'w>(mut words: &'a [&'w str]) -> Result<(Style, &'a [&'w str]), 
 fn change(devices: &mut dyn Targets, object: &str, verb: &str, words: &[&str]) -> Done {
     let name = words.iter().position(|word| *word == "dev").and_then(|at| words.get(at + 1));
     one_by_one(object, words)?;
+    let (words, named) = fleet::take(devices.is_in_fleet(), words)?;
     // As `tc` does, report a device that does not exist only if the line has no other error.
-    let line = [&[object, verb][..], words].concat().join(" ");
+    let line = format!("{object} {verb} {}", words.join(" "));
+    let line = line.trim_end().to_owned();
     let Some(target) = name.and_then(|name| devices.target(name)) else {
         return Err(no_device(devices.kinds(), &line, name.copied()));
     };
     let (name, deaf) = (target.name.to_owned(), target.deaf);
+    if !named.is_empty() {
+        fleet::check(&target.tree.setup(), &line, &named)?;
+    }
     let (change, done) = target.tree.change_and_report(&line)?;
     let comes_in = matches!(change, Change::Filters(at) if target.tree.setup().is_ingress(at));
     devices.changed(&name, &line, &change);
+    devices.follow(&name, &words, &change, &named);
     done?;
     let deaf = deaf.filter(|_| comes_in && verb != "delete").map(|why| {
         format!(

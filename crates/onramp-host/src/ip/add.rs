@@ -279,6 +279,7 @@ fn build(
         end,
         relay: None,
         feeder: None,
+        followers: Vec::new(),
     })
 }
 

@@ -2,6 +2,7 @@
 //! answers are those of iproute2 6.1, with Onramp's own sentence where Onramp explains more.
 
 mod configure;
+mod fleet;
 mod ip;
 mod own;
 mod save;

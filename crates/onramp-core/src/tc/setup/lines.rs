@@ -4,7 +4,7 @@
 use super::qdisc::place_name as place_of;
 use super::{Node, Setup};
 use crate::base::Handle;
-use crate::base::params::{Param, Site, Value};
+use crate::base::params::{Param, Site, Unit, Value};
 use crate::filter::FilterSpec;
 
 impl Setup {
@@ -19,10 +19,10 @@ impl Setup {
         while let Some(&major) = majors.get(at) {
             at += 1;
             let node = &self.qdiscs[&major];
-            lines.push(format!("qdisc add {}", self.qdisc_words(device, major, node)));
+            lines.extend(self.line_on(device, "add", Handle::new(major, 0), &[]));
             for class in node.classes.rows() {
                 let name = Handle::new(major, class.minor);
-                lines.push(format!("class add {}", self.class_words(device, name)));
+                lines.extend(self.line_on(device, "add", name, &[]));
             }
             majors.extend(self.children(major).map(|(_, child)| child));
         }
@@ -60,7 +60,7 @@ impl Setup {
                 if !then.spec.may_change() {
                     return None;
                 }
-                lines.push(format!("qdisc change {}", self.qdisc_words(device, *major, then)));
+                lines.extend(other.line_on(device, "change", Handle::new(*major, 0), &[]));
             }
             let rows = |node: &Node| {
                 node.classes.rows().map(|row| (row.minor, row.parent)).collect::<Vec<_>>()
@@ -72,30 +72,85 @@ impl Setup {
             for (row, then) in node.classes.rows().zip(then.classes.rows()) {
                 if differs(params, sites, &row.given, &then.given)? {
                     let class = Handle::new(*major, row.minor);
-                    lines.push(format!("class change {}", other.class_words(device, class)));
+                    lines.extend(other.line_on(device, "change", class, &[]));
                 }
             }
         }
         Some(lines)
     }
 
-    fn qdisc_words(&self, device: &str, major: u16, node: &Node) -> String {
-        let place = place_of(node.parent);
-        format!("dev {device} {place} handle {major:x}: {}", node.spec)
+    /// Returns the name in listings of the option `word` of a qdisc (`M:0`) or class, if the option
+    /// is a rate, is given and can be changed. `None` otherwise.
+    #[must_use]
+    pub fn rate_option(&self, place: Handle, word: &str) -> Option<&'static str> {
+        let (params, given) = self.options_at(place)?;
+        let is_rate = |param: &Param| {
+            param.is_named(word)
+                && matches!(param.unit, Unit::Rate | Unit::RateOr(_))
+                && param.fixed.is_none()
+        };
+        let at = params.iter().position(is_rate)?;
+        given[at].is_some().then_some(params[at].key)
     }
 
-    fn class_words(&self, device: &str, class: Handle) -> String {
-        let node = &self.qdiscs[&class.major];
-        let (kind, params) = (node.spec.kind().id, super::class_params(&node.spec));
-        let Some(row) = node.classes.get(class.minor) else { return String::new() };
-        let parent = Handle::new(class.major, row.parent);
-        let mut words = format!("dev {device} parent {parent} classid {class} {kind}");
-        for (param, value) in params.iter().zip(&row.given) {
-            if let Some(value) = value {
-                param.write_exact(&mut words, value);
+    /// Returns the words that describe a qdisc (`M:0`) or class, from `qdisc` or `class` on with
+    /// `verb` as its verb, with the given options. Each of `edits` is the name of an option, as
+    /// [`rate_option`](Self::rate_option) returns it, and a text that stands in place of its value.
+    /// `None` if there is no such qdisc or class.
+    ///
+    /// ```
+    /// use onramp_core::{Handle, Setup};
+    ///
+    /// let mut setup = Setup::default();
+    /// setup.apply("qdisc add dev eth0 root handle 1: htb")?;
+    /// setup.apply("class add dev eth0 parent 1: classid 1:a htb rate 8mbit burst 8kb")?;
+    /// let class = Handle::new(1, 0xa);
+    /// assert_eq!(setup.rate_option(class, "rate"), Some("rate"));
+    /// assert_eq!(
+    ///     setup.line("change", class, &[("rate", "7mbit")]).as_deref(),
+    ///     Some("class change dev eth0 parent 1: classid 1:a htb rate 7mbit burst 8192"),
+    /// );
+    /// # Ok::<(), onramp_core::ConfigError>(())
+    /// ```
+    #[must_use]
+    pub fn line(&self, verb: &str, place: Handle, edits: &[(&str, &str)]) -> Option<String> {
+        self.line_on(self.device().unwrap_or("any"), verb, place, edits)
+    }
+
+    fn line_on(
+        &self,
+        device: &str,
+        verb: &str,
+        place: Handle,
+        edits: &[(&str, &str)],
+    ) -> Option<String> {
+        let (params, given) = self.options_at(place)?;
+        let node = &self.qdiscs[&place.major];
+        let kind = node.spec.kind().id;
+        let mut line = if place.minor == 0 {
+            let at = place_of(node.parent);
+            format!("qdisc {verb} dev {device} {at} handle {:x}: {kind}", place.major)
+        } else {
+            let parent = Handle::new(place.major, node.classes.get(place.minor)?.parent);
+            format!("class {verb} dev {device} parent {parent} classid {place} {kind}")
+        };
+        for (param, value) in params.iter().zip(given) {
+            match (edits.iter().find(|(key, _)| *key == param.key), value) {
+                (_, None) => {}
+                (Some((key, text)), Some(_)) => line += &format!(" {key} {text}"),
+                (None, Some(value)) => param.write_exact(&mut line, value),
             }
         }
-        words
+        Some(line)
+    }
+
+    /// Returns the options of a qdisc (`M:0`) or class: the table, and the values given.
+    fn options_at(&self, place: Handle) -> Option<(&'static [Param], &[Option<Value>])> {
+        let node = self.qdiscs.get(&place.major)?;
+        if place.minor == 0 {
+            return Some((node.spec.kind().params, node.spec.given()));
+        }
+        Some((super::class_params(&node.spec), &node.classes.get(place.minor)?.given))
     }
 
     fn all_filters(&self) -> impl Iterator<Item = (Handle, &FilterSpec)> {

@@ -1,0 +1,129 @@
+//! How much a qdisc or class wants to send, from what it has counted.
+
+use onramp_core::Instant;
+
+/// What a qdisc or class has counted up to a moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counted {
+    /// Bytes that have left.
+    pub sent_bytes: u64,
+    /// Packets that have left.
+    pub sent_packets: u64,
+    /// Packets that were dropped.
+    pub dropped_packets: u64,
+    /// Bytes that wait.
+    pub backlog_bytes: u64,
+}
+
+/// Finds out from counters, read at each tick, how much a qdisc or class wants to send.
+///
+/// The demand is the rate at which packets came: those that left, those that were dropped and those
+/// that wait. It rises at once and falls over two ticks, so that a burst every tick or two is one
+/// demand. If packets waited at both ends of a tick, the sender may be one that sends no faster
+/// than the qdisc lets it (such as TCP), and would send more if it could; then the demand is at
+/// least one and a half times the rate at which packets left, so that the share of such a sender
+/// can grow by half at each tick.
+#[derive(Clone, Debug, Default)]
+pub struct Meter {
+    last: Option<(Instant, Counted)>,
+    arrived: u64,
+    demand: u64,
+}
+
+impl Meter {
+    /// Makes a meter that has seen nothing yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Takes what was counted up to `now`, and returns the demand in bytes per second: zero at the
+    /// first call.
+    pub fn read(&mut self, now: Instant, counted: Counted) -> u64 {
+        let Some((before, was)) = self.last else {
+            self.last = Some((now, counted));
+            return 0;
+        };
+        let span = now.since(before);
+        if span == 0 {
+            return self.demand;
+        }
+        self.last = Some((now, counted));
+        // Counters that went back are those of a new qdisc.
+        let sent = counted.sent_bytes.saturating_sub(was.sent_bytes);
+        let packets = counted.sent_packets.saturating_sub(was.sent_packets);
+        let drops = counted.dropped_packets.saturating_sub(was.dropped_packets);
+        // Counters of drops are in packets; a dropped packet counts as long as one that left.
+        let dropped = match packets {
+            0 => drops.saturating_mul(PACKET),
+            _ => drops.saturating_mul(sent / packets),
+        };
+        let held = counted.backlog_bytes.saturating_sub(was.backlog_bytes);
+        let drained = was.backlog_bytes.saturating_sub(counted.backlog_bytes);
+        let came = sent.saturating_add(dropped).saturating_add(held).saturating_sub(drained);
+        let rate = |bytes: u64| {
+            u64::try_from(u128::from(bytes) * 1_000_000_000 / u128::from(span)).unwrap_or(u64::MAX)
+        };
+        let arrived = rate(came);
+        let mut demand = arrived.max(arrived / 2 + self.arrived / 2);
+        if was.backlog_bytes > 0 && counted.backlog_bytes > 0 {
+            demand = demand.max(rate(sent) / 2 * 3);
+        }
+        self.arrived = arrived;
+        self.demand = demand;
+        demand
+    }
+}
+
+/// The assumed length of a dropped packet, in bytes, while no packet has left.
+const PACKET: u64 = 1_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Reads at the end of each tick of 100 ms.
+    fn demands(counted: &[(u64, u64, u64)]) -> Vec<u64> {
+        let mut meter = Meter::new();
+        let mut sum = Counted::default();
+        meter.read(Instant(0), sum);
+        let read = |(tick, (sent, drops, backlog)): (u64, &(u64, u64, u64))| {
+            sum.sent_bytes += sent;
+            sum.sent_packets += sent / 500;
+            sum.dropped_packets += drops;
+            sum.backlog_bytes = *backlog;
+            meter.read(Instant((tick + 1) * 100_000_000), sum)
+        };
+        (0..).zip(counted).map(read).collect()
+    }
+
+    #[test]
+    fn a_demand_rises_at_once_and_falls_over_two_ticks() {
+        let read = demands(&[(1_000, 0, 0), (5_000, 0, 0), (1_000, 0, 0), (1_000, 0, 0)]);
+        assert_eq!(read, [10_000, 50_000, 30_000, 10_000]);
+    }
+
+    #[test]
+    fn dropped_and_waiting_packets_count() {
+        // 5,000 bytes leave; 20 packets of 500 bytes are dropped.
+        assert_eq!(demands(&[(5_000, 20, 0)]), [150_000]);
+        assert_eq!(demands(&[(5_000, 0, 3_000)]), [80_000]);
+        // What waited and now leaves came before.
+        assert_eq!(demands(&[(0, 0, 3_000), (3_000, 0, 0)]), [30_000, 15_000]);
+        assert_eq!(demands(&[(0, 3, 0)]), [30_000], "nothing has left");
+    }
+
+    #[test]
+    fn a_sender_that_is_held_back_may_want_more() {
+        assert_eq!(demands(&[(5_000, 0, 900), (5_000, 0, 900)])[1], 75_000);
+    }
+
+    #[test]
+    fn a_new_qdisc_begins_at_zero() {
+        let mut meter = Meter::new();
+        let counted = Counted { sent_bytes: 9_000, sent_packets: 9, ..Counted::default() };
+        meter.read(Instant(0), counted);
+        assert_eq!(meter.read(Instant(100_000_000), Counted::default()), 0);
+        assert_eq!(meter.read(Instant(100_000_000), counted), 0, "no time has passed");
+    }
+}

@@ -1,0 +1,323 @@
+//! Rates that follow the host's shares of limits that a fleet of hosts has in common: the words
+//! `rate fleet NAME` in commands of `tc`.
+//!
+//! The host only keeps the names and sets the rates. The caller finds out what the shares are, for
+//! example with the crate `onramp-fleet`.
+
+use onramp_core::cmd::Operand;
+use onramp_core::view::QdiscView;
+use onramp_core::{Change, Handle, Rate, Setup};
+
+use crate::netdev::Netdev;
+use crate::tc::TcError;
+use crate::{Host, Reply};
+
+/// The word in a command of `tc` before the name of a limit.
+const WORD: &str = "fleet";
+/// The share before anyone has said what it is: the smallest rate that there is.
+const UNKNOWN: Rate = Rate::bytes_per_second(1);
+
+/// A rate of a qdisc or class that follows a share.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Follower {
+    /// The qdisc (`M:0`) or class.
+    place: Handle,
+    /// Name of the option.
+    key: &'static str,
+    limit: String,
+    weight: u32,
+    /// The present share.
+    rate: Rate,
+}
+
+/// A qdisc or class whose rate follows its share of a limit. [`Host::shares`] returns it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Share {
+    /// Name of the device.
+    pub device: String,
+    /// The qdisc (`M:0`) or class.
+    pub place: Handle,
+    /// Name of the limit.
+    pub limit: String,
+    /// Weight among the members of the limit.
+    pub weight: u32,
+    /// Bytes that have left the qdisc or class.
+    pub sent_bytes: u64,
+    /// Packets that have left the qdisc or class.
+    pub sent_packets: u64,
+    /// Packets that were dropped in the qdisc or class or beneath it.
+    pub dropped_packets: u64,
+    /// Bytes that wait in the qdisc or class or beneath it.
+    pub backlog_bytes: u64,
+}
+
+/// A limit's name and weight in a command, with the name of the option that they stand behind.
+pub(crate) struct Named<'w> {
+    option: &'w str,
+    limit: &'w str,
+    weight: u32,
+}
+
+/// Takes `fleet NAME` and `fleet NAME:WEIGHT` out of a command, and puts [`UNKNOWN`] in the place of
+/// the share.
+///
+/// # Errors
+///
+/// The reply to a command that names no limit, or a wrong weight, or is for a host without a fleet.
+pub(crate) fn take<'w>(
+    is_in_fleet: bool,
+    words: &[&'w str],
+) -> Result<(Vec<String>, Vec<Named<'w>>), Reply> {
+    let (mut line, mut named) = (Vec::new(), Vec::new());
+    let mut rest = words.iter().copied();
+    let mut before = "";
+    while let Some(word) = rest.next() {
+        // A device or a filter's argument may have this name, too.
+        if word != WORD || matches!(before, "" | "dev" | "match") {
+            line.push(word.to_owned());
+            before = word;
+            continue;
+        }
+        let look = "expected fleet NAME or fleet NAME:WEIGHT";
+        let name =
+            rest.next().ok_or_else(|| wrong(&format!("a limit's name is missing: {look}")))?;
+        let (limit, weight) = name.split_once(':').unwrap_or((name, "1"));
+        let Ok(weight @ 1..) = weight.parse() else {
+            return Err(wrong(&format!("{name:?}: the weight is no number of at least 1: {look}")));
+        };
+        if !is_in_fleet {
+            let why = "this host belongs to no fleet; `onramp daemon --fleet URL` joins one";
+            return Err(wrong(why));
+        }
+        line.push(exact(UNKNOWN));
+        named.push(Named { option: before, limit, weight });
+    }
+    Ok((line, named))
+}
+
+/// Checks that each limit of a command stands in place of a rate that can change.
+///
+/// # Errors
+///
+/// The reply to a command in which a limit stands elsewhere.
+pub(crate) fn check(setup: &Setup, line: &str, named: &[Named<'_>]) -> Result<(), Reply> {
+    let mut setup = setup.clone();
+    let elsewhere = |name: &Named<'_>| {
+        wrong(&format!(
+            "`{} {WORD} {}`: a limit can only stand in place of a single rate that can change",
+            name.option, name.limit
+        ))
+    };
+    let place = match setup.change(line) {
+        Ok(change) => place(&change),
+        Err(error) => {
+            let at = named.iter().find(|_| error.value == exact(UNKNOWN));
+            // Another error is reported when the command is carried out.
+            return at.map_or(Ok(()), |name| Err(elsewhere(name)));
+        }
+    };
+    let is_rate = |name: &&Named<'_>| {
+        place.is_some_and(|place| setup.rate_option(place, name.option).is_some())
+    };
+    named.iter().find(|name| !is_rate(name)).map_or(Ok(()), |name| Err(elsewhere(name)))
+}
+
+fn wrong(why: &str) -> Reply {
+    let err = format!("Error: argument \"{WORD}\" is wrong: {why}\n");
+    Reply { code: 255, err, ..Reply::default() }
+}
+
+/// Returns the qdisc (`M:0`) or class to which a change gave options.
+const fn place(change: &Change) -> Option<Handle> {
+    match change {
+        Change::Qdisc(major) | Change::Parameters(major) => Some(Handle::new(*major, 0)),
+        Change::Class(class) => Some(*class),
+        _ => None,
+    }
+}
+
+impl Netdev {
+    /// Notes which rates follow shares after a command about this device: those that the command
+    /// `named` do, those to which the command `line` gave a number do not, and those that are gone
+    /// do not either.
+    pub(crate) fn follow(&mut self, line: &[String], change: &Change, named: &[Named<'_>]) {
+        let setup = self.link.setup();
+        if let Some(place) = place(change) {
+            let given: Vec<_> =
+                line.iter().filter_map(|word| setup.rate_option(place, word)).collect();
+            self.followers.retain(|it| it.place != place || !given.contains(&it.key));
+            for name in named {
+                let Some(key) = setup.rate_option(place, name.option) else { continue };
+                let (limit, weight, rate) = (name.limit.to_owned(), name.weight, UNKNOWN);
+                self.followers.push(Follower { place, key, limit, weight, rate });
+            }
+        }
+        self.followers.retain(|it| setup.rate_option(it.place, it.key).is_some());
+    }
+
+    /// Returns a command about the tree as a person would have written it: with the names of limits
+    /// in place of shares.
+    pub(crate) fn with_names(&self, line: &str) -> Option<String> {
+        let setup = self.link.setup();
+        let of = |place| self.followers.iter().filter(move |it| it.place == place);
+        let mut places = self.followers.iter().map(|it| it.place);
+        places.find_map(|place| {
+            if setup.line("add", place, &[])? != line {
+                return None;
+            }
+            let texts: Vec<(&str, String)> = of(place)
+                .map(|it| match it.weight {
+                    1 => (it.key, format!("{WORD} {}", it.limit)),
+                    weight => (it.key, format!("{WORD} {}:{weight}", it.limit)),
+                })
+                .collect();
+            let edits: Vec<_> = texts.iter().map(|(key, text)| (*key, text.as_str())).collect();
+            setup.line("add", place, &edits)
+        })
+    }
+
+    /// Takes over the shares that the same rates have on another device: `there` follows the same
+    /// limits at the same places.
+    pub(crate) fn keep_shares(&mut self, there: &Self) {
+        for other in &there.followers {
+            let same = |it: &Follower| {
+                (it.place, it.key, &it.limit) == (other.place, other.key, &other.limit)
+            };
+            if self.followers.iter().any(same) {
+                // A trial device takes any rate that the real device has taken.
+                let _ = self.set_share(other.place, &other.limit, other.rate);
+            }
+        }
+    }
+
+    /// Sets the rates at `place` that follow the limit to `share`.
+    fn set_share(&mut self, place: Handle, limit: &str, share: Rate) -> Result<(), TcError> {
+        let text = exact(share);
+        let is_it = |it: &Follower| it.place == place && it.limit == limit && it.rate != share;
+        let edits: Vec<_> = self
+            .followers
+            .iter()
+            .filter(|it| is_it(it))
+            .map(|it| (it.key, text.as_str()))
+            .collect();
+        if edits.is_empty() {
+            return Ok(());
+        }
+        if let Some(line) = self.link.setup().line("change", place, &edits) {
+            let (_, done) = self.link.change_and_report(line.as_str())?;
+            done?;
+        }
+        for it in self.followers.iter_mut().filter(|it| it.place == place && it.limit == limit) {
+            it.rate = share;
+        }
+        Ok(())
+    }
+
+    fn shares(&self) -> Vec<Share> {
+        let mut shares: Vec<Share> = Vec::new();
+        if self.followers.is_empty() {
+            return shares;
+        }
+        let views = self.link.tree_views();
+        for it in &self.followers {
+            let is_same = |share: &Share| share.place == it.place && share.limit == it.limit;
+            if !shares.iter().any(is_same) {
+                shares.push(share(&self.name, it, &views));
+            }
+        }
+        shares
+    }
+}
+
+/// Reads the counters of the place of a rate that follows a share.
+fn share(device: &str, follower: &Follower, views: &[QdiscView]) -> Share {
+    let mut share = Share {
+        device: device.to_owned(),
+        place: follower.place,
+        limit: follower.limit.clone(),
+        weight: follower.weight,
+        sent_bytes: 0,
+        sent_packets: 0,
+        dropped_packets: 0,
+        backlog_bytes: 0,
+    };
+    let Some(own) = views.iter().find(|view| view.handle.major == follower.place.major) else {
+        return share;
+    };
+    if follower.place.minor == 0 {
+        share.sent_bytes = own.counters.bytes;
+        share.sent_packets = own.counters.packets;
+        share.dropped_packets = own.counters.drops;
+        share.backlog_bytes = own.backlog.bytes;
+        return share;
+    }
+    // The classes beneath the class, with itself; a parent stands before its children.
+    let mut classes = vec![follower.place];
+    let mut leaves = Vec::new();
+    loop {
+        let before = classes.len();
+        for class in &own.classes {
+            let is_new = !classes.contains(&class.handle);
+            if is_new && class.parent.is_some_and(|parent| classes.contains(&parent)) {
+                classes.push(class.handle);
+            }
+        }
+        if classes.len() == before {
+            break;
+        }
+    }
+    for class in own.classes.iter().filter(|class| classes.contains(&class.handle)) {
+        if class.handle == follower.place {
+            share.sent_bytes = class.counters.bytes;
+            share.sent_packets = class.counters.packets;
+        }
+        leaves.extend(class.leaf);
+    }
+    for leaf in views.iter().filter(|view| leaves.contains(&view.handle.major)) {
+        share.dropped_packets += leaf.counters.drops;
+        share.backlog_bytes += leaf.backlog.bytes;
+    }
+    share
+}
+
+impl Host {
+    /// Sets whether the host belongs to a fleet, so that commands of `tc` may say `fleet NAME` and
+    /// `fleet NAME:WEIGHT` in place of a rate: the rate then follows the host's share of the limit
+    /// NAME. Until [`set_share`](Self::set_share) sets the share, it is one byte per second.
+    pub const fn set_in_fleet(&mut self, is_in_fleet: bool) {
+        self.devices.is_in_fleet = is_in_fleet;
+    }
+
+    /// Returns the qdiscs and classes whose rates follow shares, with what they have counted, from
+    /// which the caller finds out how much they want to send.
+    #[must_use]
+    pub fn shares(&self) -> Vec<Share> {
+        self.devices.iter().flat_map(Netdev::shares).collect()
+    }
+
+    /// Sets the rates of the qdisc or class `place` of a device that follow the limit `limit` to
+    /// `share`. Does nothing if there are no such rates.
+    ///
+    /// # Errors
+    ///
+    /// [`TcError`] if the rate cannot be set, for example because it is out of the option's range.
+    pub fn set_share(
+        &mut self,
+        device: &str,
+        place: Handle,
+        limit: &str,
+        share: Rate,
+    ) -> Result<(), TcError> {
+        let device = self.devices.get_mut(device);
+        device.map_or(Ok(()), |device| device.set_share(place, limit, share))
+    }
+}
+
+/// Writes a rate as a command of `tc` reads it, without rounding.
+fn exact(rate: Rate) -> String {
+    let mut text = String::new();
+    // Writing to a string cannot fail.
+    let _ = rate.write(&mut text);
+    text
+}

@@ -1,0 +1,116 @@
+//! Rates that follow shares of a fleet's limits.
+
+use std::path::Path;
+
+use onramp_core::{Handle, Rate};
+use onramp_host::Host;
+
+use crate::{all, out, refused};
+
+const CLASS: Handle = Handle::new(1, 0x10);
+
+fn host() -> Host {
+    let mut host = Host::new();
+    host.set_in_fleet(true);
+    all(&mut host, &["ip link add d0 type dummy", "ip link set d0 up"]);
+    host
+}
+
+fn mbit(mbit: u64) -> Rate {
+    Rate::bits_per_second(mbit * 1_000_000)
+}
+
+fn names(host: &Host) -> Vec<(String, u32)> {
+    host.shares().into_iter().map(|share| (share.limit, share.weight)).collect()
+}
+
+#[test]
+fn a_class_follows_its_share() {
+    let mut host = host();
+    all(
+        &mut host,
+        &[
+            "tc qdisc add dev d0 root handle 1: htb default 10",
+            "tc class add dev d0 parent 1: classid 1:10 htb rate fleet a:3 ceil fleet a burst 9kb",
+            "tc class add dev d0 parent 1: classid 1:20 htb rate 5mbit ceil fleet b",
+        ],
+    );
+    assert!(
+        out(&mut host, "tc class show dev d0").contains("htb 1:10 root prio 0 rate 8bit ceil 8bit")
+    );
+    assert_eq!(names(&host), [("a".to_owned(), 3), ("b".to_owned(), 1)]);
+    host.set_share("d0", CLASS, "a", mbit(7)).expect("a rate");
+    let listed = out(&mut host, "tc class show dev d0");
+    assert!(listed.contains("htb 1:10 root prio 0 rate 7Mbit ceil 7Mbit burst 9Kb"), "{listed}");
+    // Another option changes, and the rate stays what it is.
+    host.set_share("d0", Handle::new(1, 0x20), "b", mbit(6)).expect("a rate");
+    let listed = out(&mut host, "tc class show dev d0");
+    assert!(listed.contains("htb 1:20 root prio 0 rate 5Mbit ceil 6Mbit"), "{listed}");
+    // A share of a limit that nobody follows changes nothing.
+    host.set_share("d0", CLASS, "c", mbit(9)).expect("nothing to do");
+    host.set_share("d9", CLASS, "a", mbit(9)).expect("nothing to do");
+    assert_eq!(out(&mut host, "tc class show dev d0"), listed);
+}
+
+#[test]
+fn a_number_or_a_deletion_ends_it() {
+    let mut host = host();
+    let add = "tc qdisc add dev d0 root handle 1: tbf rate fleet a burst 20kb latency 50ms";
+    all(&mut host, &[add]);
+    host.set_share("d0", Handle::new(1, 0), "a", mbit(8)).expect("a rate");
+    let listed = out(&mut host, "tc qdisc show dev d0");
+    assert!(
+        listed.starts_with("qdisc tbf 1: root refcnt 2 rate 8Mbit burst 20Kb lat 50ms"),
+        "{listed}"
+    );
+    all(&mut host, &["tc qdisc change dev d0 root handle 1: tbf rate 4mbit burst 20kb limit 99kb"]);
+    assert_eq!(names(&host), []);
+    host.set_share("d0", Handle::new(1, 0), "a", mbit(8)).expect("nothing to do");
+    assert!(out(&mut host, "tc qdisc show dev d0").contains("rate 4Mbit"));
+    all(&mut host, &["tc qdisc del dev d0 root", add]);
+    assert_eq!(names(&host), [("a".to_owned(), 1)]);
+    all(&mut host, &["tc qdisc del dev d0 root"]);
+    assert_eq!(names(&host), []);
+}
+
+#[test]
+fn what_is_saved_has_the_names_and_a_configuration_keeps_the_shares() {
+    let mut host = host();
+    let text = "ip link add dev d1 type dummy\n\
+                tc qdisc add dev d1 root handle 1: htb\n\
+                tc class add dev d1 parent 1: classid 1:10 htb rate fleet a ceil fleet a:2\n";
+    host.configure(text, Path::new("/")).expect("it can be made");
+    host.set_share("d1", CLASS, "a", mbit(7)).expect("a rate");
+    let saved = host.save(Some("d1")).expect("it can be saved").join("\n");
+    assert!(saved.contains("htb rate fleet a ceil fleet a:2"), "{saved}");
+    assert_eq!(host.configure(text, Path::new("/")), Ok(vec![]), "nothing has changed");
+    assert!(out(&mut host, "tc class show dev d1").contains("rate 7Mbit"));
+    let other = text.replace("fleet a:2", "9mbit");
+    let steps = host.configure(&other, Path::new("/")).expect("it can be made");
+    assert_eq!(steps.len(), 1, "{steps:?}");
+    assert!(out(&mut host, "tc class show dev d1").contains("rate 7Mbit ceil 9Mbit"));
+}
+
+#[test]
+fn what_cannot_be_is_refused() {
+    let mut host = host();
+    for (words, why) in [
+        ("rate fleet", "a limit's name is missing"),
+        ("rate fleet a:0", "the weight is no number of at least 1"),
+        ("rate fleet a:x", "the weight is no number of at least 1"),
+    ] {
+        let (code, text) = refused(&mut host, &format!("tc qdisc add dev d0 root tbf {words}"));
+        assert_eq!(code, 255);
+        assert!(text.contains(why), "{text}");
+    }
+    // Only a rate can follow a share.
+    for line in ["pfifo limit fleet a", "netem rate fleet a", "fq limit 5 quantum fleet a"] {
+        let (code, text) = refused(&mut host, &format!("tc qdisc add dev d0 root {line}"));
+        assert_eq!(code, 255, "{text}");
+        assert!(text.contains("fleet a`: a limit can only stand in place of"), "{text}");
+    }
+    host.set_in_fleet(false);
+    let (_, text) =
+        refused(&mut host, "tc qdisc add dev d0 root tbf rate fleet a burst 9kb limit 9kb");
+    assert!(text.contains("this host belongs to no fleet"), "{text}");
+}
