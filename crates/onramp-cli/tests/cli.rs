@@ -78,12 +78,16 @@ fn onramp<'a>(arguments: impl IntoIterator<Item = &'a str>) -> Command {
 
 /// Runs the program with a line of arguments. A word in single quotes may contain spaces.
 fn run(line: &str) -> Output {
+    onramp(words(line)).output().expect("the program runs")
+}
+
+/// Splits a line at its spaces, but not at those between single quotes.
+fn words(line: &str) -> Vec<&str> {
     let quoted = line.split('\'').enumerate();
-    let words: Vec<&str> = quoted
+    quoted
         .flat_map(|(i, part)| if i % 2 == 1 { vec![part] } else { part.split(' ').collect() })
         .filter(|word| !word.is_empty())
-        .collect();
-    onramp(words).output().expect("the program runs")
+        .collect()
 }
 
 /// Prints that a test is skipped because the machine lacks something. In CI nothing may be missing,

@@ -17,10 +17,31 @@ pub(crate) use onramp_machine::{
 };
 #[cfg(not(sim))]
 pub(crate) use std::{
-    hint::spin_loop,
     sync::{Mutex, MutexGuard, atomic},
     thread, thread_local,
 };
+
+#[cfg(not(any(sim, test)))]
+pub(crate) use std::hint::spin_loop;
+
+/// Stands for `std::hint::spin_loop` in the tests of this crate: a thread that spins also yields,
+/// every 64 turns. Tests start more threads than there are processors. A thread that only spun
+/// would waste its whole time slice while the thread for which it waits has no processor.
+#[cfg(all(test, not(sim)))]
+pub(crate) fn spin_loop() {
+    use std::cell::Cell;
+
+    thread_local! {
+        static TURNS: Cell<u8> = const { Cell::new(0) };
+    }
+    let turns = TURNS.get().wrapping_add(1);
+    TURNS.set(turns);
+    if turns.is_multiple_of(64) {
+        thread::yield_now();
+    } else {
+        std::hint::spin_loop();
+    }
+}
 
 #[cfg(sim)]
 pub(crate) use parking::ParkingMutex;

@@ -19,8 +19,9 @@ use super::control::VARIABLE;
 use crate::error::{self, usage};
 use crate::signals::{Signals, code};
 
-/// How long the client waits for the server to listen, and how often the command looks.
+/// How long the client waits for the server to listen.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// The shortest pause before the command looks again whether something has happened.
 const LOOK: Duration = Duration::from_millis(5);
 /// How long a program has to end after SIGTERM.
 const GRACE: Duration = Duration::from_secs(2);
@@ -126,8 +127,12 @@ fn running(spawned: io::Result<Child>, words: &[OsString], end: End) -> Result<R
 }
 
 /// Waits until the server listens, at most [`PATIENCE`], and says so if it does not.
+///
+/// The kernel takes milliseconds to list all sockets, so the pauses grow. Each is an eighth of the
+/// time waited so far: the client starts only a little later than if the command looked all the
+/// time.
 pub(super) fn await_listener(space: &Space, server: &mut Running, signals: &Signals) -> Result<()> {
-    let end = MonotonicClock.now() + PATIENCE;
+    let began = MonotonicClock.now();
     while !space.has_listener() {
         if let Some(status) = server.child.try_wait()? {
             if !status.success() {
@@ -138,7 +143,8 @@ pub(super) fn await_listener(space: &Space, server: &mut Running, signals: &Sign
             }
             return Ok(());
         }
-        if MonotonicClock.now() > end {
+        let waited = Duration::from_nanos(MonotonicClock.now().since(began));
+        if waited > PATIENCE {
             let seconds = PATIENCE.as_secs();
             error::tell(&format!(
                 "the server does not listen after {seconds} s; the client starts all the same"
@@ -146,7 +152,7 @@ pub(super) fn await_listener(space: &Space, server: &mut Running, signals: &Sign
             return Ok(());
         }
         signals.check()?;
-        thread::sleep(LOOK);
+        thread::sleep(LOOK.max(waited / 8));
     }
     Ok(())
 }
