@@ -24,7 +24,7 @@ const JUMP: i64 = 2_000;
 /// A wrong way to build the protocol. The model makes the messages, the answers or the rates those
 /// that a wrong program would make; the program itself stays as it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sabotage {
+pub(crate) enum Sabotage {
     /// A host counts its lease from the answer, not from the sending of the report.
     LeaseFromAnswer,
     /// A host keeps its share without a limit of time.
@@ -57,58 +57,78 @@ pub enum Sabotage {
 
 /// What may go wrong, and how often, while the model is explored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Budget {
+pub(crate) struct Budget {
     /// How often the demand of a host changes.
-    pub demands: u8,
+    pub(crate) demands: u8,
     /// How many messages are still on their way when time passes.
-    pub delays: u8,
+    pub(crate) delays: u8,
     /// How often a host learns that its message has failed, while the engine still gets it.
-    pub failures: u8,
+    pub(crate) failures: u8,
     /// How often the engine begins again with nothing.
-    pub restarts: u8,
+    pub(crate) restarts: u8,
     /// How often the engine loses the terms alone.
-    pub losses: u8,
+    pub(crate) losses: u8,
     /// How often a host's program dies. It begins again later.
-    pub deaths: u8,
+    pub(crate) deaths: u8,
     /// How often the engine's clock jumps.
-    pub jumps: u8,
+    pub(crate) jumps: u8,
 }
 
 /// The fleet that a model is about.
 #[derive(Clone, Debug)]
-pub struct Setting {
+pub(crate) struct Setting {
     /// For each host, what it knows.
-    pub joined: Vec<Joined>,
+    pub(crate) joined: Vec<Joined>,
     /// The way of the host that wants nothing.
-    pub quiet: Vec<Place>,
-    pub terms: Vec<(&'static str, Terms)>,
+    pub(crate) quiet: Vec<Place>,
+    pub(crate) terms: Vec<(&'static str, Terms)>,
     /// Hosts that together must not exceed a rate.
-    pub limits: Vec<(Vec<usize>, u64)>,
-    pub budget: Budget,
-    pub sabotage: Option<Sabotage>,
+    pub(crate) limits: Vec<(Vec<usize>, u64)>,
+    pub(crate) budget: Budget,
+    /// Hosts whose demand changes, whose messages are late and whose programs die.
+    pub(crate) fickle: Vec<usize>,
+    pub(crate) sabotage: Option<Sabotage>,
     /// How far the model looks, in milliseconds.
-    pub span_ms: u64,
+    pub(crate) span_ms: u64,
     /// The spans by which time passes, in milliseconds.
-    pub steps_ms: &'static [u64],
+    pub(crate) steps_ms: &'static [u64],
 }
 
 /// One step of the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
+pub(crate) enum Step {
     /// Time passes, hosts and engine exchange their messages. `held` is a host and the number of
     /// one of its messages in this exchange (with answers) that does not arrive for the present.
-    Pass { ms: u64, held: Option<(usize, u8)> },
-    Demand { host: usize },
+    Pass {
+        ms: u64,
+        held: Option<(usize, u8)>,
+    },
+    Demand {
+        host: usize,
+    },
     /// The engine meets the message with this number among those on their way.
-    Serve { message: usize },
-    /// The answer with this number arrives.
-    Arrive { message: usize },
-    Fail { host: usize },
+    Serve {
+        message: usize,
+    },
+    /// The answer with this number arrives. With `held`, the host's next message waits.
+    Arrive {
+        message: usize,
+        held: bool,
+    },
+    Fail {
+        host: usize,
+    },
     Restart,
     LoseTerms,
-    Die { host: usize },
-    Revive { host: usize },
-    Jump { ms: i64 },
+    Die {
+        host: usize,
+    },
+    Revive {
+        host: usize,
+    },
+    Jump {
+        ms: i64,
+    },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -154,8 +174,8 @@ struct Wrong {
 
 /// A state of the model.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct State {
-    pub now: Instant,
+pub(crate) struct State {
+    pub(crate) now: Instant,
     nodes: Vec<Node>,
     book: Book,
     flying: Vec<Message>,
@@ -168,7 +188,7 @@ pub struct State {
 impl Setting {
     /// Returns the state in which the first host wants much, the others want little, and all have
     /// found their shares.
-    pub fn start(&self) -> State {
+    pub(crate) fn start(&self) -> State {
         let mut book = Book::new();
         for (name, terms) in &self.terms {
             book.define(name, *terms);
@@ -203,16 +223,24 @@ impl Setting {
     }
 
     /// Returns the steps that are possible in a state which began at `start`.
-    pub fn steps(&self, state: &State, start: Instant) -> Vec<Step> {
+    pub(crate) fn steps(&self, state: &State, start: Instant) -> Vec<Step> {
         let mut steps = Vec::new();
+        let left = &state.left;
         for (message, flying) in state.flying.iter().enumerate() {
             steps.push(match flying.body {
                 Body::Ask(_) => Step::Serve { message },
-                Body::Report(_) | Body::Climb(_) => Step::Arrive { message },
+                Body::Report(_) | Body::Climb(_) => Step::Arrive { message, held: false },
             });
+            if let Some(Step::Arrive { .. }) = steps.last()
+                && left.delays > 0
+            {
+                steps.push(Step::Arrive { message, held: true });
+            }
         }
-        let left = &state.left;
         for (host, node) in state.nodes.iter().enumerate() {
+            if !self.fickle.contains(&host) {
+                continue;
+            }
             if left.demands > 0 {
                 steps.push(Step::Demand { host });
             }
@@ -238,7 +266,7 @@ impl Setting {
         for ms in self.steps_ms.iter().copied().filter(|ms| passed + ms <= self.span_ms) {
             steps.push(Step::Pass { ms, held: None });
             if left.delays > 0 {
-                let held = (0..state.nodes.len()).flat_map(|host| (0..4).map(move |at| (host, at)));
+                let held = self.fickle.iter().flat_map(|host| (0..4).map(move |at| (*host, at)));
                 steps.extend(held.map(|held| Step::Pass { ms, held: Some(held) }));
             }
         }
@@ -246,7 +274,7 @@ impl Setting {
     }
 
     /// Takes a step.
-    pub fn take(&self, state: &mut State, step: Step) {
+    pub(crate) fn take(&self, state: &mut State, step: Step) {
         match step {
             Step::Pass { ms, held } => {
                 self.pass(state, ms);
@@ -259,7 +287,11 @@ impl Setting {
                 state.nodes[host].host.set_demand(demand);
             }
             Step::Serve { message } => self.serve(state, message),
-            Step::Arrive { message } => self.arrive(state, message),
+            Step::Arrive { message, held } => {
+                let host = state.flying[message].host;
+                self.arrive(state, message);
+                self.exchange(state, held.then_some((host, 0)));
+            }
             Step::Fail { host } => {
                 state.left.failures -= 1;
                 self.fail(state, host);
@@ -519,7 +551,7 @@ impl Setting {
     }
 
     /// Returns the rate at which a host may send.
-    pub fn rate(&self, state: &State, host: usize) -> u64 {
+    pub(crate) fn rate(&self, state: &State, host: usize) -> u64 {
         let node = &state.nodes[host];
         if node.is_dead {
             return 0;
@@ -543,7 +575,7 @@ impl Setting {
     }
 
     /// Returns what is wrong with a state, if anything is.
-    pub fn fault(&self, state: &State) -> Option<String> {
+    pub(crate) fn fault(&self, state: &State) -> Option<String> {
         self.limits.iter().find_map(|(hosts, rate)| {
             let rates: Vec<u64> = hosts.iter().map(|host| self.rate(state, *host)).collect();
             (rates.iter().sum::<u64>() > *rate).then(|| format!("{rates:?} exceed {rate}"))
@@ -551,7 +583,7 @@ impl Setting {
     }
 
     /// Lets time pass in a world without faults.
-    pub fn run_fairly(&self, state: &mut State, ms: u64) {
+    pub(crate) fn run_fairly(&self, state: &mut State, ms: u64) {
         for _ in 0..ms / 100 {
             for host in 0..state.nodes.len() {
                 if state.nodes[host].is_dead {
@@ -567,7 +599,7 @@ impl Setting {
     }
 
     /// Returns what every host should have, if the model has one limit.
-    pub fn fair(&self, state: &State) -> Vec<u64> {
+    pub(crate) fn fair(&self, state: &State) -> Vec<u64> {
         let claims: Vec<Claim> = self
             .joined
             .iter()
@@ -583,23 +615,26 @@ impl Setting {
 
 /// What an exploration found.
 #[derive(Debug)]
-pub struct Found {
-    pub states: usize,
+pub(crate) struct Found {
+    pub(crate) states: usize,
     /// The steps to a state that must not be, and what is wrong with it.
-    pub fault: Option<(Vec<Step>, String)>,
+    pub(crate) fault: Option<(Vec<Step>, String)>,
 }
 
 /// Explores all states that the setting allows, the nearest first, and calls `visit` for each.
-pub fn explore(setting: &Setting, most: usize, mut visit: impl FnMut(usize, &State)) -> Found {
+pub(crate) fn explore(
+    setting: &Setting,
+    most: usize,
+    mut visit: impl FnMut(usize, &State),
+) -> Found {
     let start = setting.start();
     let began = start.now;
     let mut seen: HashMap<u64, (u64, Option<Step>)> = HashMap::new();
     let key = hash(&start);
     seen.insert(key, (key, None));
-    let mut queue = VecDeque::from([start]);
+    let mut queue = VecDeque::from([(key, start)]);
     let mut states = 0;
-    while let Some(state) = queue.pop_front() {
-        let from = hash(&state);
+    while let Some((from, state)) = queue.pop_front() {
         if let Some(fault) = setting.fault(&state) {
             let mut path = Vec::new();
             let mut at = from;
@@ -616,8 +651,9 @@ pub fn explore(setting: &Setting, most: usize, mut visit: impl FnMut(usize, &Sta
         for step in setting.steps(&state, began) {
             let mut next = state.clone();
             setting.take(&mut next, step);
-            seen.entry(hash(&next)).or_insert_with(|| {
-                queue.push_back(next);
+            let key = hash(&next);
+            seen.entry(key).or_insert_with(|| {
+                queue.push_back((key, next));
                 (from, Some(step))
             });
         }
