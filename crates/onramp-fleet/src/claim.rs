@@ -3,6 +3,10 @@
 /// Levels are in bytes per second for a weight of `SCALE`.
 const SCALE: u128 = 1 << 10;
 
+/// The largest rate in a claim, in bytes per second. The levels of larger rates would not fit into
+/// their numbers, and a host that claims such a rate would get more than its weight allows.
+const RATE_MAX: u64 = u64::MAX >> 10;
+
 /// The largest number of knots that a sum of claims keeps.
 const KNOTS_MAX: usize = 16;
 
@@ -34,10 +38,12 @@ pub struct Claim {
 
 impl Claim {
     /// Makes the claim of a member with this weight (at least 1), to which `floor` bytes per second
-    /// are guaranteed and which wants `demand` bytes per second.
+    /// are guaranteed and which wants `demand` bytes per second. Rates above 2^54 bytes per second
+    /// count as 2^54.
     #[must_use]
     pub fn new(weight: u32, floor: u64, demand: u64) -> Self {
         let weight = u64::from(weight.max(1));
+        let (floor, demand) = (floor.min(RATE_MAX), demand.min(RATE_MAX));
         let level = |rate| per(u128::from(rate) * SCALE, weight);
         let mut knots = vec![Knot { level: level(floor), rate: floor }];
         // With a large weight, two small rates may have the same level.
