@@ -120,7 +120,7 @@ impl World {
         self.definitions.set(name, definition)?;
         let names: Vec<String> = self.definitions.iter().map(|(name, _)| name.to_owned()).collect();
         for name in names {
-            self.book.define(&name, self.definitions.terms(&name).expect("it is defined"));
+            self.book.define(&name, self.definitions.terms(&name).unwrap_or_default());
         }
         for at in 0..self.hosts.len() {
             let joined = self.joined(at);
