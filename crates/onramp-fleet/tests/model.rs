@@ -29,6 +29,7 @@ fn flat(budget: Budget) -> Setting {
         limits: vec![(vec![0, 1], RATE)],
         budget,
         fickle: vec![0, 1],
+        moody: vec![0, 1],
         sabotage: None,
         span_ms: 2_600,
         steps_ms: &[200, 500],
@@ -50,6 +51,7 @@ fn tree(budget: Budget) -> Setting {
         limits: vec![(vec![0, 1], RATE)],
         budget,
         fickle: vec![0, 1],
+        moody: vec![0, 1],
         sabotage: None,
         span_ms: 2_600,
         steps_ms: &[200, 500],
@@ -67,6 +69,7 @@ fn group(budget: Budget) -> Setting {
         limits: vec![(vec![0, 1], RATE)],
         budget,
         fickle: vec![0, 1],
+        moody: vec![0, 1],
         sabotage: None,
         span_ms: 2_600,
         steps_ms: &[200, 500],
@@ -107,50 +110,51 @@ fn late_messages() {
 #[test]
 fn messages_that_overtake_others() {
     let budget = Budget { demands: 2, delays: 2, failures: 1, ..none() };
-    sound(&Setting { fickle: vec![0], span_ms: 1_500, ..flat(budget) }, 100);
+    sound(&Setting { fickle: vec![0], moody: vec![0], span_ms: 1_500, ..flat(budget) }, 100);
 }
 
 #[test]
 fn an_engine_that_begins_again_twice() {
     let budget = Budget { delays: 1, restarts: 2, ..none() };
-    sound(&Setting { fickle: vec![0], ..flat(budget) }, 100);
+    sound(&Setting { fickle: vec![0], moody: vec![0], ..flat(budget) }, 100);
 }
 
 #[test]
 fn a_new_engine_that_gets_an_old_message() {
     let budget = Budget { demands: 1, delays: 1, restarts: 1, ..none() };
-    sound(&Setting { fickle: vec![0], span_ms: 3_000, ..flat(budget) }, 100);
+    sound(&Setting { fickle: vec![0], moody: vec![1], span_ms: 2_600, ..flat(budget) }, 100);
 }
 
 #[test]
 fn programs_that_die_and_clocks_that_jump() {
     let budget = Budget { delays: 1, deaths: 1, jumps: 1, ..none() };
-    sound(&Setting { fickle: vec![0], span_ms: 2_000, ..flat(budget) }, 100);
+    sound(&Setting { fickle: vec![0], moody: vec![0], span_ms: 2_000, ..flat(budget) }, 100);
 }
 
 #[test]
 fn an_engine_that_loses_its_terms() {
     let budget = Budget { demands: 1, delays: 1, losses: 1, ..none() };
-    sound(&Setting { fickle: vec![0], span_ms: 2_000, ..flat(budget) }, 100);
+    sound(&Setting { fickle: vec![0], moody: vec![0], span_ms: 2_000, ..flat(budget) }, 100);
 }
 
 #[test]
 fn limits_in_a_limit() {
     let budget = Budget { delays: 1, restarts: 1, ..none() };
-    sound(&Setting { fickle: vec![0], ..tree(budget) }, 100);
+    sound(&Setting { fickle: vec![0], moody: vec![0], ..tree(budget) }, 100);
     let budget = Budget { demands: 1, delays: 1, ..none() };
-    sound(&Setting { fickle: vec![0], ..tree(budget) }, 100);
+    sound(&Setting { fickle: vec![0], moody: vec![0], ..tree(budget) }, 100);
 }
 
 #[test]
 fn hosts_in_a_group() {
     let budget = Budget { demands: 1, delays: 1, ..none() };
-    sound(&Setting { fickle: vec![0], ..group(budget) }, 100);
+    sound(&Setting { fickle: vec![0], moody: vec![0], ..group(budget) }, 100);
 }
 
 /// Makes the protocol wrong in one way and checks that the exploration notices.
 fn noticed(sabotage: Sabotage, budget: Budget) {
-    let wrong = Setting { sabotage: Some(sabotage), fickle: vec![0], ..flat(budget) };
+    let wrong =
+        Setting { sabotage: Some(sabotage), fickle: vec![0], moody: vec![0], ..flat(budget) };
     let found = explore(&wrong, 500_000, |_, _| {});
     let (path, fault) = found.fault.expect("the exploration noticed nothing");
     println!("{sabotage:?}: after {} states: {fault}: {path:?}", found.states);

@@ -85,8 +85,10 @@ pub(crate) struct Setting {
     /// Hosts that together must not exceed a rate.
     pub(crate) limits: Vec<(Vec<usize>, u64)>,
     pub(crate) budget: Budget,
-    /// Hosts whose demand changes, whose messages are late and whose programs die.
+    /// Hosts whose messages are late and whose programs die.
     pub(crate) fickle: Vec<usize>,
+    /// Hosts whose demand changes.
+    pub(crate) moody: Vec<usize>,
     pub(crate) sabotage: Option<Sabotage>,
     /// How far the model looks, in milliseconds.
     pub(crate) span_ms: u64,
@@ -238,11 +240,11 @@ impl Setting {
             }
         }
         for (host, node) in state.nodes.iter().enumerate() {
+            if left.demands > 0 && self.moody.contains(&host) {
+                steps.push(Step::Demand { host });
+            }
             if !self.fickle.contains(&host) {
                 continue;
-            }
-            if left.demands > 0 {
-                steps.push(Step::Demand { host });
             }
             if node.is_dead {
                 steps.push(Step::Revive { host });
