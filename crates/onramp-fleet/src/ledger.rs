@@ -13,8 +13,8 @@ pub const HOLD: Duration = Duration::from_millis(1_000);
 /// [`HOLD`], so that the holder has let go of the share before anyone else may get it.
 pub const KEEP: Duration = Duration::from_micros(KEEP_US);
 /// The longest time by which a ledger's clock moves from one call to the next. It is shorter than
-/// the difference of [`KEEP`] and [`HOLD`], so that a jump of the engine's clock leaves something for
-/// clocks that do not run equally fast.
+/// the difference of [`KEEP`] and [`HOLD`], so that a jump of the engine's clock leaves something
+/// for clocks that do not run equally fast.
 const STEP_US: u64 = 150_000;
 const KEEP_US: u64 = 1_200_000;
 const TICK_US: u64 = 100_000;
@@ -287,8 +287,9 @@ impl Book {
     /// Moves the clocks of all ledgers on the way, the highest first, and makes the ledgers that do
     /// not exist.
     ///
-    /// A ledger beneath follows the clock of the ledger above, not the engine's: so the ledger above
-    /// never gives away a share while the ledger beneath still keeps parts of it for its members.
+    /// A ledger beneath follows the clock of the ledger above, not the engine's: so the ledger
+    /// above never gives away a share while the ledger beneath still keeps parts of it for its
+    /// members.
     fn advance(&mut self, engine_us: u64, way: &[Place]) {
         let mut leader = Leader { name: String::new(), us: engine_us };
         let mut step = STEP_US;

@@ -1,9 +1,9 @@
 //! A small fleet as a machine with states: the real hosts and the real ledgers, with messages that
 //! the engine meets late, in any order or never, and with faults.
 //!
-//! One more host, which wants nothing and never fails, reports every 100 ms, as the other hosts of a
-//! large fleet do. Without it the ledgers' clocks would stand still while the hosts are silent, and
-//! many dangers would stay hidden.
+//! One more host, which wants nothing and never fails, reports every 100 ms, as the other hosts of
+//! a large fleet do. Without it the ledgers' clocks would stand still while the hosts are silent,
+//! and many dangers would stay hidden.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
