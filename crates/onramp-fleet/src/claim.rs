@@ -3,6 +3,10 @@
 /// Levels are in bytes per second for a weight of `SCALE`.
 const SCALE: u128 = 1 << 10;
 
+/// The largest rate in a claim, in bytes per second. The levels of larger rates would not fit into
+/// their numbers, and a host that claims such a rate would get more than its weight allows.
+const RATE_MAX: u64 = u64::MAX >> 10;
+
 /// The largest number of knots that a sum of claims keeps.
 const KNOTS_MAX: usize = 16;
 
@@ -34,14 +38,18 @@ pub struct Claim {
 
 impl Claim {
     /// Makes the claim of a member with this weight (at least 1), to which `floor` bytes per second
-    /// are guaranteed and which wants `demand` bytes per second.
+    /// are guaranteed and which wants `demand` bytes per second. Rates above 2^54 bytes per second
+    /// count as 2^54.
     #[must_use]
     pub fn new(weight: u32, floor: u64, demand: u64) -> Self {
         let weight = u64::from(weight.max(1));
+        let (floor, demand) = (floor.min(RATE_MAX), demand.min(RATE_MAX));
         let level = |rate| per(u128::from(rate) * SCALE, weight);
         let mut knots = vec![Knot { level: level(floor), rate: floor }];
-        if level(demand) > knots[0].level {
-            knots.push(Knot { level: level(demand), rate: demand });
+        // With a large weight, two small rates may have the same level.
+        let last = level(demand).max(knots[0].level.saturating_add(1));
+        if demand > floor && last > knots[0].level {
+            knots.push(Knot { level: last, rate: demand });
         }
         Self { weight, knots }
     }
@@ -166,7 +174,15 @@ fn level_of(rate: u128, claims: &[&Claim]) -> u64 {
     let Some(to) = levels.get(below).copied() else { return u64::MAX };
     let from = below.checked_sub(1).map_or(0, |at| levels[at]);
     let (low, high) = (total(claims, from), total(claims, to));
-    from + clamp(rate.saturating_sub(low) * u128::from(to - from) / (high - low).max(1))
+    let part = clamp(rate.saturating_sub(low) * u128::from(to - from) / (high - low).max(1));
+    // Each claim's curve is rounded at each level, so the line between two levels may be too high.
+    let mut level = from + part;
+    let mut step = 1;
+    while level > from && total(claims, level) > rate {
+        level = level.saturating_sub(step).max(from);
+        step *= 2;
+    }
+    level
 }
 
 /// Returns the levels of all knots, in order, each once.

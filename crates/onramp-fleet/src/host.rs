@@ -22,7 +22,7 @@ pub struct Joined {
 }
 
 /// A message for the engine.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Act {
     /// Call [`Book::report`](crate::Book::report) and hand the result to [`Host::reported`].
     Report(Report),
@@ -50,7 +50,7 @@ pub enum Act {
 /// it. It lowers its rate at once and then says so; it raises its rate only after the ledger has
 /// found room. Without an answer it keeps its share for [`HOLD`], counted from the moment it
 /// *sent* the last report that was answered, and then sends at its guaranteed rate.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Host {
     name: String,
     life: u64,
@@ -74,7 +74,7 @@ pub struct Host {
 }
 
 /// What to send next, before the next tick.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Then {
     /// The tick's second report, with the share found from the answer to the first.
     Report,
@@ -86,7 +86,7 @@ enum Then {
 }
 
 /// A message that has no answer yet.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Asked {
     sent: Instant,
     /// Number and `want` of a report; `None` for a climb.

@@ -12,8 +12,10 @@ pub const HOLD: Duration = Duration::from_millis(1_000);
 /// How long a ledger keeps a share for its holder after the holder's last report: longer than
 /// [`HOLD`], so that the holder has let go of the share before anyone else may get it.
 pub const KEEP: Duration = Duration::from_micros(KEEP_US);
-/// The longest time by which a ledger's clock moves from one call to the next.
-const STEP_US: u64 = 200_000;
+/// The longest time by which a ledger's clock moves from one call to the next. It is shorter than
+/// the difference of [`KEEP`] and [`HOLD`], so that a jump of the engine's clock leaves something
+/// for clocks that do not run equally fast.
+const STEP_US: u64 = 150_000;
 const KEEP_US: u64 = 1_200_000;
 const TICK_US: u64 = 100_000;
 
@@ -108,8 +110,9 @@ pub enum Refusal {
 /// All ledgers of an engine. The engine carries out one call at a time.
 ///
 /// A ledger never trusts two clocks at once: it measures with a clock of its own, which follows the
-/// engine's clock, but by at most 200 ms from one call to the next. So it stands still when the
-/// engine does, and a wrong engine clock that is set right moves it by 200 ms at most.
+/// engine's clock, but by at most 150 ms from one call to the next. So it stands still when the
+/// engine does, and a wrong engine clock that is set right moves it by 150 ms at most: less
+/// than the difference of [`KEEP`] and [`HOLD`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Book {
     terms: BTreeMap<String, Terms>,
@@ -120,10 +123,19 @@ pub struct Book {
 struct Ledger {
     /// The ledger's own clock, in microseconds since it began.
     clock: u64,
-    /// The engine's clock at the last call, in microseconds.
-    seen: u64,
+    /// The clock that the ledger's clock follows, as it was at the last call.
+    leader: Leader,
     remembered: Option<Terms>,
     members: BTreeMap<(String, u64), Member>,
+}
+
+/// A clock that a ledger's clock follows.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+struct Leader {
+    /// Name of the ledger above; empty for the engine's clock.
+    name: String,
+    /// The clock, in microseconds.
+    us: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -141,12 +153,16 @@ struct Member {
 }
 
 impl Ledger {
-    /// Moves the clock and lets go of members whose time has run out.
-    fn advance(&mut self, engine_us: u64) {
-        self.clock += engine_us.saturating_sub(self.seen).min(STEP_US);
-        self.seen = engine_us;
+    /// Moves the clock after the clock `leader`, by at most `step`, and lets go of members whose
+    /// time has run out. Returns the clock.
+    fn advance(&mut self, leader: Leader, step: u64) -> u64 {
+        if self.leader.name == leader.name {
+            self.clock += leader.us.saturating_sub(self.leader.us).min(step);
+        }
+        self.leader = leader;
         let clock = self.clock;
         self.members.retain(|_, member| member.until > clock);
+        clock
     }
 
     /// Whether holders that the ledger does not know may still hold shares.
@@ -208,12 +224,14 @@ impl Book {
         if before.is_none() && !self.has_room(way, report.floor) {
             return Err(Refusal::Full);
         }
-        let free = self.free(way, 0);
-        let ledger = self.ledgers.get_mut(&way[0].name).expect("`advance` made it");
         let known = before.as_ref().map_or(report.floor, |member| member.held);
+        let room = known.saturating_add(self.rate(way, 0)).saturating_sub(self.used(way, 0));
+        let ledger = self.ledgers.get_mut(&way[0].name).expect("`advance` made it");
+        // What the ledger knew of the host can be more than the host holds, if a report was late.
+        // So the host keeps what both know of, and gets more only while all shares together fit.
         let most = match ledger.is_young() {
-            true => known.max(report.holding),
-            false => known.saturating_add(free),
+            true => report.holding,
+            false => room.max(known.min(report.holding)),
         };
         let held = report.want.min(most).max(report.floor);
         let member = Member {
@@ -249,7 +267,6 @@ impl Book {
         want: Option<u64>,
     ) -> Answer {
         self.advance(engine_us, way);
-        self.touch(way);
         let free = self.free(way, at + 1);
         let used = self.used(way, at);
         let ledger = self.ledgers.get_mut(&way[at + 1].name).expect("`advance` made it");
@@ -267,19 +284,34 @@ impl Book {
         Answer { granted, ..self.answer(way, at + 1) }
     }
 
-    /// Moves the clocks of all ledgers on the way, and makes the ledgers that do not exist.
+    /// Moves the clocks of all ledgers on the way, the highest first, and makes the ledgers that do
+    /// not exist.
+    ///
+    /// A ledger beneath follows the clock of the ledger above, not the engine's: so the ledger
+    /// above never gives away a share while the ledger beneath still keeps parts of it for its
+    /// members.
     fn advance(&mut self, engine_us: u64, way: &[Place]) {
-        for place in way {
+        let mut leader = Leader { name: String::new(), us: engine_us };
+        let mut step = STEP_US;
+        for place in way.iter().rev() {
             let ledger = self
                 .ledgers
                 .entry(place.name.clone())
-                .or_insert_with(|| Ledger { seen: engine_us, ..Ledger::default() });
-            ledger.advance(engine_us);
-            let terms = place.remembered;
-            let all = ledger.remembered.get_or_insert(terms);
-            all.rate = all.rate.min(terms.rate);
-            all.reserve = all.reserve.max(terms.reserve);
+                .or_insert_with(|| Ledger { leader: leader.clone(), ..Ledger::default() });
+            let us = ledger.advance(leader, step);
+            leader = Leader { name: place.name.clone(), us };
+            step = u64::MAX;
+            // Without its terms, a ledger starts from the last ones that it knew.
+            let all = ledger.remembered.get_or_insert(place.remembered);
+            match self.terms.get(&place.name) {
+                Some(terms) => *all = *terms,
+                None => {
+                    all.rate = all.rate.min(place.remembered.rate);
+                    all.reserve = all.reserve.max(place.remembered.reserve);
+                }
+            }
         }
+        self.touch(way);
     }
 
     /// Returns the terms of a limit.
@@ -298,11 +330,16 @@ impl Book {
     }
 
     /// Returns what the ledger may give out in all: its limit, but not more than it holds of the
-    /// limit above.
+    /// limit above, less what the ledger above has given out too much.
+    ///
+    /// A ledger gives out too much in its book alone, when it believed a report that came late, or
+    /// when an operator has lowered the limit.
     fn rate(&self, way: &[Place], at: usize) -> u64 {
         let own = if way[at].is_limit { self.terms(&way[at]).rate } else { u64::MAX };
-        let member = |above: &Place| self.ledgers[&above.name].members.get(&child(&way[at]));
-        way.get(at + 1).map_or(own, |above| own.min(member(above).map_or(0, |member| member.held)))
+        let Some(above) = way.get(at + 1) else { return own };
+        let member = self.ledgers[&above.name].members.get(&child(&way[at]));
+        let excess = self.used(way, at + 1).saturating_sub(self.rate(way, at + 1));
+        own.min(member.map_or(0, |member| member.held).saturating_sub(excess))
     }
 
     /// Returns what is set aside for hosts that the ledger does not know.
@@ -342,8 +379,11 @@ impl Book {
                 aim: None,
                 divided: None,
             });
+            // What is set aside for a host that the ledger beneath has let go of is the business of
+            // the ledger above from now on.
+            let less = member.floor.saturating_sub(floor);
             member.floor = floor;
-            member.held = member.held.max(used);
+            member.held = member.held.saturating_sub(less).max(used);
             member.until = until;
             if member.divided.is_none_or(|divided| ledger.clock - divided >= TICK_US) {
                 due = Some(at);

@@ -44,7 +44,7 @@ pub struct World {
     engine: Engine,
     /// How far the engine's clock is from the world's, in microseconds.
     engine_ahead_us: i64,
-    waiting: VecDeque<(usize, Act)>,
+    waiting: VecDeque<(Sender, Act)>,
     hosts: Vec<Machine>,
     by_limit: BTreeMap<String, Vec<usize>>,
     events: BTreeMap<(Instant, u64), Event>,
@@ -63,18 +63,23 @@ struct Machine {
     weight: u32,
     is_cut: bool,
     is_dead: bool,
+    /// How many lives the host's program had before.
+    lives: u32,
     /// When the host is to be polled next.
     looks: Instant,
     /// The rate that the host claims to want, if it lies.
     lie: Option<u64>,
 }
 
+/// A host and its life: an answer to a former life reaches nobody.
+type Sender = (usize, u32);
+
 #[derive(Debug)]
 enum Event {
     Look(usize),
-    Asks(usize, Act),
-    Answered(usize, Reply),
-    Failed(usize),
+    Asks(Sender, Act),
+    Answered(Sender, Reply),
+    Failed(Sender),
 }
 
 #[derive(Debug)]
@@ -93,7 +98,7 @@ impl World {
             definitions: Definitions::new(),
             book: Book::new(),
             engine: Engine::Up,
-            engine_ahead_us: 3_600_000_000,
+            engine_ahead_us: 1_800_000_000_000_000,
             waiting: VecDeque::new(),
             hosts: Vec::new(),
             by_limit: BTreeMap::new(),
@@ -115,7 +120,7 @@ impl World {
         self.definitions.set(name, definition)?;
         let names: Vec<String> = self.definitions.iter().map(|(name, _)| name.to_owned()).collect();
         for name in names {
-            self.book.define(&name, self.definitions.terms(&name).expect("it is defined"));
+            self.book.define(&name, self.definitions.terms(&name).unwrap_or_default());
         }
         for at in 0..self.hosts.len() {
             let joined = self.joined(at);
@@ -139,7 +144,8 @@ impl World {
         let host = Host::new(&name, life, joined, begin);
         let (limit, is_cut, is_dead, lie, looks) = (limit.to_owned(), false, false, None, begin);
         self.by_limit.entry(limit.clone()).or_default().push(at);
-        self.hosts.push(Machine { host, name, limit, weight, is_cut, is_dead, looks, lie });
+        let lives = 0;
+        self.hosts.push(Machine { host, name, limit, weight, is_cut, is_dead, lives, looks, lie });
         self.schedule(begin, Event::Look(at));
         at
     }
@@ -166,13 +172,17 @@ impl World {
         self.hosts[host].is_dead = true;
     }
 
-    /// Starts a killed host's program again: a new life, which holds nothing.
+    /// Starts a killed host's program again: a new life, which holds nothing and wants what the
+    /// former life wanted.
     pub fn revive(&mut self, host: usize) {
         let (joined, life) = (self.joined(host), self.draw());
         let machine = &mut self.hosts[host];
         machine.is_dead = false;
+        machine.lives += 1;
         machine.looks = self.now;
+        let demand = machine.host.demand();
         machine.host = Host::new(&machine.name, life, joined, self.now);
+        machine.host.set_demand(demand);
         self.schedule(self.now, Event::Look(host));
     }
 
@@ -180,12 +190,12 @@ impl World {
     pub fn set_engine(&mut self, engine: Engine) {
         self.engine = engine;
         if engine == Engine::Up {
-            while let Some((host, act)) = self.waiting.pop_front() {
-                self.serve(host, act);
+            while let Some((sender, act)) = self.waiting.pop_front() {
+                self.serve(sender, act);
             }
         } else if engine == Engine::Down {
-            for (host, _) in std::mem::take(&mut self.waiting) {
-                self.schedule(self.now, Event::Failed(host));
+            for (sender, _) in std::mem::take(&mut self.waiting) {
+                self.schedule(self.now, Event::Failed(sender));
             }
         }
     }
@@ -224,6 +234,12 @@ impl World {
         self.hosts.len()
     }
 
+    /// Returns a host.
+    #[must_use]
+    pub fn host(&self, host: usize) -> &Host {
+        &self.hosts[host].host
+    }
+
     /// Returns the rate at which a host may send at present, in bytes per second.
     #[must_use]
     pub fn rate(&self, host: usize) -> u64 {
@@ -253,12 +269,14 @@ impl World {
         match event {
             Event::Look(at) if self.hosts[at].looks == self.now => self.look(at),
             Event::Look(_) => {}
-            Event::Asks(at, act) => self.arrive(at, act),
-            Event::Failed(at) => {
+            Event::Asks(sender, act) => self.arrive(sender, act),
+            Event::Failed((at, life)) | Event::Answered((at, life), _)
+                if self.hosts[at].lives != life => {}
+            Event::Failed((at, _)) => {
                 self.hosts[at].host.failed();
                 self.look(at);
             }
-            Event::Answered(at, reply) => {
+            Event::Answered((at, _), reply) => {
                 if self.hosts[at].is_cut {
                     return;
                 }
@@ -280,28 +298,28 @@ impl World {
             self.cost.messages += 1;
             self.cost.sent_bytes += bytes(&act.words(&self.hosts[at].host.joined().way));
             let arrives = self.now.after(self.latency());
-            self.schedule(arrives, Event::Asks(at, act));
+            self.schedule(arrives, Event::Asks((at, self.hosts[at].lives), act));
         }
         let next = self.hosts[at].host.next(self.now);
         self.hosts[at].looks = next;
         self.schedule(next, Event::Look(at));
     }
 
-    fn arrive(&mut self, host: usize, act: Act) {
+    fn arrive(&mut self, sender: Sender, act: Act) {
         match self.engine {
-            _ if self.hosts[host].is_cut => {}
-            Engine::Up => self.serve(host, act),
-            Engine::Paused => self.waiting.push_back((host, act)),
+            _ if self.hosts[sender.0].is_cut => {}
+            Engine::Up => self.serve(sender, act),
+            Engine::Paused => self.waiting.push_back((sender, act)),
             Engine::Down => {
                 let back = self.now.after(self.latency());
-                self.schedule(back, Event::Failed(host));
+                self.schedule(back, Event::Failed(sender));
             }
         }
     }
 
-    fn serve(&mut self, host: usize, act: Act) {
+    fn serve(&mut self, sender: Sender, act: Act) {
         let engine_us = (self.now.0 / 1_000).saturating_add_signed(self.engine_ahead_us);
-        let way = &self.hosts[host].host.joined().way;
+        let way = &self.hosts[sender.0].host.joined().way;
         let reply = match act {
             Act::Report(report) => Reply::Report(self.book.report(engine_us, way, &report)),
             Act::Climb { at, claim, want } => {
@@ -313,7 +331,7 @@ impl World {
             self.cost.members += answer.members.len() as u64;
         }
         let back = self.now.after(self.latency());
-        self.schedule(back, Event::Answered(host, reply));
+        self.schedule(back, Event::Answered(sender, reply));
     }
 
     fn joined(&self, at: usize) -> Joined {
