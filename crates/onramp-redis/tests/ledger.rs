@@ -174,9 +174,12 @@ fn member(random: &mut Random, definitions: &Definitions) -> Member {
 }
 
 fn report(random: &mut Random, member: &mut Member) -> Act {
-    let rate = member.joined.way.iter().find(|place| place.is_limit).map_or(1, |place| {
-        place.remembered.rate.max(4)
-    });
+    let rate = member
+        .joined
+        .way
+        .iter()
+        .find(|place| place.is_limit)
+        .map_or(1, |place| place.remembered.rate.max(4));
     member.turn = if random.one_of(10) { member.turn.saturating_sub(1) } else { member.turn + 1 };
     let floor = member.joined.floor;
     let most = if random.one_of(3) { rate } else { rate / 4 };
@@ -233,8 +236,7 @@ fn the_script_answers_what_the_book_answers() {
         let mut pair = Pair::new(&server);
         pair.empty();
         let definitions = definitions(&mut random);
-        let mut members: Vec<Member> =
-            (0..12).map(|_| member(&mut random, &definitions)).collect();
+        let mut members: Vec<Member> = (0..12).map(|_| member(&mut random, &definitions)).collect();
         for _ in 0..1_000 {
             step(&mut random, &mut pair, &definitions, &mut members);
             let at = usize::try_from(random.below(12)).expect("few");

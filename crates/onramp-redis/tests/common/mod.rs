@@ -14,20 +14,20 @@ use tempfile::TempDir;
 
 /// How often to look whether something that must come true has come true, and how long to wait
 /// between two looks. The sum is far above what a slow machine needs.
-pub const LOOKS: u32 = 6_000;
-pub const LOOK: Duration = Duration::from_millis(10);
+pub(crate) const LOOKS: u32 = 6_000;
+pub(crate) const LOOK: Duration = Duration::from_millis(10);
 
 /// A server in a folder of its own, which listens on the Unix socket `socket` there. It ends with
 /// this value.
-pub struct Server {
+pub(crate) struct Server {
     child: Child,
     arguments: Vec<String>,
-    pub folder: TempDir,
+    pub(crate) folder: TempDir,
 }
 
 impl Server {
     /// Starts a server with these further arguments; `None` if the machine has no Redis.
-    pub fn start(arguments: &[&str]) -> Option<Self> {
+    pub(crate) fn start(arguments: &[&str]) -> Option<Self> {
         let path = std::env::var_os("PATH").unwrap_or_default();
         if !std::env::split_paths(&path).any(|folder| folder.join("redis-server").is_file()) {
             skip("redis: no redis-server");
@@ -42,24 +42,24 @@ impl Server {
     }
 
     /// Returns the server's URL. Use it if `start` had no other address among its arguments.
-    pub fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         format!("unix://{}", self.folder.path().join("socket").display())
     }
 
     /// Kills the server at once, as `kill -9` does.
-    pub fn kill(&mut self) {
+    pub(crate) fn kill(&mut self) {
         self.child.kill().expect("it runs");
         self.child.wait().expect("it ended");
     }
 
     /// Starts a server that was killed again.
-    pub fn again(&mut self) {
+    pub(crate) fn again(&mut self) {
         self.child = spawn(self.folder.path(), &self.arguments);
         self.wait();
     }
 
     /// Stops the server's process, or lets it go on.
-    pub fn pause(&self, is_paused: bool) {
+    pub(crate) fn pause(&self, is_paused: bool) {
         let signal = if is_paused { "-STOP" } else { "-CONT" };
         let id = self.child.id().to_string();
         let done = Command::new("kill").args([signal, &id]).status().expect("there is `kill`");
@@ -98,7 +98,7 @@ fn spawn(folder: &Path, arguments: &[String]) -> Child {
 }
 
 /// Waits until something is so.
-pub fn eventually(what: &str, mut is: impl FnMut() -> bool) {
+pub(crate) fn eventually(what: &str, mut is: impl FnMut() -> bool) {
     let seen = (0..LOOKS).any(|_| {
         is() || {
             thread::sleep(LOOK);
@@ -110,7 +110,7 @@ pub fn eventually(what: &str, mut is: impl FnMut() -> bool) {
 
 /// Prints that a test is skipped because the machine lacks something. In CI nothing may be missing,
 /// so there this function panics and the test fails.
-pub fn skip(why: &str) {
+pub(crate) fn skip(why: &str) {
     assert!(std::env::var_os("CI").is_none(), "CI has all that tests need: {why}");
     // The line goes directly to standard error, because the test harness hides what passing tests
     // print.
