@@ -276,9 +276,15 @@ impl<S: FnMut(&Share) + Send> Task<S> {
     }
 
     fn publish(&mut self, host: &Host) {
+        let now = BootClock.now();
+        // What is set aside for guarantees covers as many hosts as the limit may have. So a host
+        // that is one too many does not send, nor does a host that waits for its first answer.
+        let is_full = host.refused() == Some(Refusal::Full) && now >= host.until();
+        let is_unheard = host.answered().is_none() && self.error.is_none();
+        let is_out = is_full || is_unheard;
         self.update(Share {
-            rate: host.rate(BootClock.now()),
-            floor: host.joined().floor,
+            rate: if is_out { 0 } else { host.rate(now) },
+            floor: if is_out { 0 } else { host.joined().floor },
             until: host.until(),
             limit: Limit::Set,
             answered: host.answered(),

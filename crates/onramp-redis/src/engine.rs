@@ -9,7 +9,10 @@ use onramp_fleet::{
     Act, Answer, Definition, DefinitionError, Definitions, HOLD, Place, Refusal, TICK,
 };
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Client, Cmd, ErrorKind, FromRedisValue, RedisError, Value};
+use redis::{
+    AsyncConnectionConfig, Client, Cmd, ConnectionInfo, ErrorKind, FromRedisValue,
+    IntoConnectionInfo as _, RedisError, Value,
+};
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
@@ -147,9 +150,13 @@ impl Engine {
     pub fn new(url: &str, authority: Option<&[u8]>) -> Result<Self, EngineError> {
         // The message of the client's error might show the password.
         let wrong = |_| EngineError::Url("expected redis://HOST:PORT, rediss:// or unix://".into());
+        let info = url.into_connection_info().map_err(wrong)?;
+        // The client's name and version are nobody's business, and hosts may not tell them.
+        let settings = info.redis_settings().clone().set_skip_set_lib_name();
+        let info = info.set_redis_settings(settings);
         let client = match authority {
-            None => Client::open(url).map_err(wrong)?,
-            Some(pem) => with_authority(url, pem)?,
+            None => Client::open(info).map_err(wrong)?,
+            Some(pem) => with_authority(info, pem)?,
         };
         #[cfg(feature = "tls")]
         if rustls::crypto::CryptoProvider::get_default().is_none() {
@@ -439,14 +446,14 @@ fn answer(words: Vec<Value>) -> Result<Result<Answer, Refusal>, EngineError> {
 }
 
 #[cfg(feature = "tls")]
-fn with_authority(url: &str, pem: &[u8]) -> Result<Client, EngineError> {
+fn with_authority(info: ConnectionInfo, pem: &[u8]) -> Result<Client, EngineError> {
     let root_cert = Some(pem.to_vec());
     let certificates = redis::TlsCertificates { client_tls: None, root_cert };
-    Client::build_with_tls(url, certificates)
+    Client::build_with_tls(info, certificates)
         .map_err(|_| EngineError::Url("expected a rediss:// URL and a certificate (PEM)".into()))
 }
 
 #[cfg(not(feature = "tls"))]
-fn with_authority(_: &str, _: &[u8]) -> Result<Client, EngineError> {
+fn with_authority(_: ConnectionInfo, _: &[u8]) -> Result<Client, EngineError> {
     Err(EngineError::Url("this program was built without TLS".into()))
 }
