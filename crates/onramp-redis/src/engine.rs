@@ -16,11 +16,9 @@ use redis::{
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
-use crate::limits::{
-    DELETED, Entry, LIMITS, RATE_END, definitions, entries, ledger_key, terms_key,
-};
+use crate::limits::{DELETED, Entry, LIMITS, RATE_END, definitions, entries, terms_key};
+use crate::script::{LEDGER, answer, give};
 
-const LEDGER: &str = include_str!("ledger.lua");
 const SET: &str = include_str!("set.lua");
 
 /// The longest time that one part of making a connection may take. There are two parts.
@@ -236,23 +234,14 @@ impl Engine {
 
     /// Sends a host's message, and reads the entries of the limits on the way.
     pub(crate) async fn ask(&self, way: &[Place], act: &Act) -> Result<Reply, EngineError> {
-        let limits = || way.iter().filter(|place| place.is_limit);
-        let root = way.last().map_or("", |place| place.name.as_str());
         let mut read = redis::cmd("HMGET");
         read.arg(LIMITS);
-        limits().for_each(|place| {
+        way.iter().filter(|place| place.is_limit).for_each(|place| {
             read.arg(&place.name);
         });
         let mut link = self.link().await?;
         let mut call = redis::cmd("EVALSHA");
-        call.arg(&link.script).arg(way.len() + limits().count());
-        way.iter().for_each(|place| {
-            call.arg(ledger_key(root, &place.name));
-        });
-        limits().for_each(|place| {
-            call.arg(terms_key(root, &place.name));
-        });
-        call.arg(&link.epoch).arg(act.words(way));
+        give(call.arg(&link.script), &link.epoch, way, act);
         let mut other = link.connection.clone();
         // Both go through one connection in this order, so no change of a limit can come to the
         // ledger without the host's knowledge.
@@ -260,7 +249,7 @@ impl Engine {
             tokio::join!(
                 biased;
                 read.query_async::<Vec<Option<String>>>(&mut link.connection),
-                call.query_async::<Vec<Value>>(&mut other),
+                call.query_async::<Value>(&mut other),
             )
         };
         let (entries, words) = self.in_time(link.number, asked).await?;
@@ -273,7 +262,8 @@ impl Engine {
                 Err(error.into())
             }
             words => {
-                let result = answer(self.checked(link.number, words).await?)?;
+                let result = answer(self.checked(link.number, words).await?);
+                let result = result.ok_or_else(|| EngineError::Engine("not understood".into()))?;
                 Ok(Reply { entries, result })
             }
         }
@@ -423,26 +413,6 @@ fn write(version: &str, before: &Definitions, after: &Definitions) -> Cmd {
         command.arg(text);
     });
     command
-}
-
-/// Reads the words of the ledger's script.
-fn answer(words: Vec<Value>) -> Result<Result<Answer, Refusal>, EngineError> {
-    let word = |value| match value {
-        Value::Int(number) => Ok(number.to_string()),
-        other => {
-            String::from_redis_value(other).map_err(|error| EngineError::Engine(error.to_string()))
-        }
-    };
-    let words: Vec<String> = words.into_iter().map(word).collect::<Result<_, _>>()?;
-    match &words[..] {
-        [word] if word == "overtaken" => return Ok(Err(Refusal::Overtaken)),
-        [word] if word == "full" => return Ok(Err(Refusal::Full)),
-        _ => {}
-    }
-    let read = Answer::from_words(&words);
-    let mut answer = read.map_err(|error| EngineError::Engine(error.to_string()))?;
-    answer.members.sort_by(|a, b| (&a.name, a.life).cmp(&(&b.name, b.life)));
-    Ok(Ok(answer))
 }
 
 #[cfg(feature = "tls")]

@@ -4,86 +4,70 @@
 -- KEYS: for each place on the way to the root the key of its ledger, then for each limit among the
 -- places the key of its terms ("RATE RESERVE").
 -- ARGV: the name of the engine's process, then the words of `onramp_fleet::Act::words`.
--- Result: the words of `onramp_fleet::Answer::words`, in any order of the members, or the one word
--- `overtaken` or `full`.
+-- Result: number of the report, grant, whether the ledger is young (1 or 0), rate, the place that is
+-- due (empty: none), and the members as HGETALL returns them; or the one word `overtaken` or `full`.
 --
--- A ledger is a hash. Field "@" has its clock, the engine's clock at the last call, the lowest rate
--- and the largest reserve that anyone remembered, and the engine's process. Each other field is a
--- member: its name is "LIFE NAME", because a life has 64 bits, which a number in Lua has not; its
--- value is six numbers and the claim. All rates are below 2^53, so numbers in Lua are exact.
+-- A ledger is a hash. Each field but "@" is a member: its name is "LIFE NAME", because a life has 64
+-- bits, which a number in Lua has not; its value is six numbers (when the member's time runs out,
+-- the number of its last report, its guaranteed rate, what it holds, and for a ledger beneath what
+-- it should hold and when somebody last found that; -1: never) and the claim. All rates are below
+-- 2^53, so numbers in Lua are exact.
+--
+-- Field "@" has the ledger's clock, the engine's clock at the last call, the lowest rate and the
+-- largest reserve that anyone remembered, what all members hold, what is guaranteed to them, a time
+-- before which nobody's time runs out, and the engine's process. With these sums, a call need not
+-- look at each member.
 
 local STEP, KEEP, TICK = 200000, 1200000, 100000
 local EXPIRY_MS = 60000
-local NONE = -1
+local NONE, NEVER = -1, 2 ^ 53
+local NUMBERS, NUMBERS_LENGTH = '<dddddd', 48
 local call, unpack_numbers, pack_numbers = redis.call, struct.unpack, struct.pack
 local max, min, huge = math.max, math.min, math.huge
 
 local time = call('TIME')
 local now = time[1] * 1000000 + time[2]
 
-local function read(text)
-  local ends, turn, floor, held, aim, divided = unpack_numbers('<dddddd', text)
-  return {
-    ends = ends, turn = turn, floor = floor, held = held, aim = aim, divided = divided,
-    claim = string.sub(text, 49),
-  }
-end
-
-local function put(place, field, member)
-  place.members[field] = member
-  local m = member
-  local numbers = pack_numbers('<dddddd', m.ends, m.turn, m.floor, m.held, m.aim, m.divided)
-  call('HSET', place.key, field, numbers .. m.claim)
-end
-
--- Reads all members, and lets go of those whose time has run out.
-local function members(place)
-  local all = place.members
-  if place.has_all then
-    return all
+local function get(place, field)
+  local text = call('HGET', place.key, field)
+  if text then
+    local ends, turn, floor, held, aim, divided = unpack_numbers(NUMBERS, text)
+    return {
+      ends = ends, turn = turn, floor = floor, held = held, aim = aim, divided = divided,
+      claim = string.sub(text, NUMBERS_LENGTH + 1),
+    }
   end
-  place.has_all = true
+end
+
+-- Writes a member that held `held` of the ledger and to which `floor` was guaranteed before.
+local function put(place, field, m, held, floor)
+  local numbers = pack_numbers(NUMBERS, m.ends, m.turn, m.floor, m.held, m.aim, m.divided)
+  call('HSET', place.key, field, numbers .. m.claim)
+  place.held = place.held + m.held - held
+  place.floors = place.floors + m.floor - floor
+  place.first = min(place.first, m.ends)
+end
+
+-- Lets go of members whose time has run out.
+local function let_go(place)
   local gone = {}
+  place.held, place.floors, place.first = 0, 0, NEVER
   local fields = call('HGETALL', place.key)
   for i = 1, #fields, 2 do
-    local field = fields[i]
-    if field ~= '@' and not all[field] then
-      local member = read(fields[i + 1])
-      if member.ends > place.clock then
-        all[field] = member
+    if fields[i] ~= '@' then
+      local ends, _, floor, held = unpack_numbers('<dddd', fields[i + 1])
+      if ends > place.clock then
+        place.held = place.held + held
+        place.floors = place.floors + floor
+        place.first = min(place.first, ends)
       else
-        gone[#gone + 1] = field
+        gone[#gone + 1] = fields[i]
       end
     end
   end
   if gone[1] then
     call('HDEL', place.key, unpack(gone))
   end
-  return all
-end
-
--- Reads one member.
-local function get(place, field)
-  local member = place.members[field]
-  if member or place.has_all then
-    return member
-  end
-  local text = call('HGET', place.key, field)
-  if text then
-    member = read(text)
-    if member.ends > place.clock then
-      place.members[field] = member
-      return member
-    end
-  end
-end
-
-local function sum(place, what)
-  local total = 0
-  for _, member in pairs(members(place)) do
-    total = total + member[what]
-  end
-  return total
 end
 
 -- Moves the clocks of all ledgers on the way, and makes the ledgers that do not exist.
@@ -93,60 +77,64 @@ local terms_at = count
 for i = 1, count do
   local at = 1 + 3 * i
   local key = KEYS[i]
-  local place = { key = key, child = '0 ' .. string.match(key, ':ledger:(.*)$'), members = {} }
+  local place = { key = key, child = '0 ' .. string.match(key, ':ledger:(.*)$') }
+  local rate, reserve = tonumber(ARGV[at + 1]), tonumber(ARGV[at + 2])
+  place.clock, place.held, place.floors, place.first = 0, 0, 0, NEVER
+  local head = call('HGET', key, '@')
+  if head then
+    local clock, seen, low, high, held, floors, first, process =
+      string.match(head, '^(%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (.*)$')
+    if process == epoch then
+      place.clock = clock + min(max(now - seen, 0), STEP)
+      place.held, place.floors, place.first = tonumber(held), tonumber(floors), tonumber(first)
+      rate, reserve = min(low, rate), max(high, reserve)
+      if place.clock >= place.first then
+        let_go(place)
+      end
+    else
+      -- The engine wrote the ledger to a file and began again, or got it from another engine: there
+      -- may be holders that this ledger does not know.
+      call('DEL', key)
+    end
+  end
+  place.low, place.high = rate, reserve
+  place.is_young = place.clock < KEEP
   place.is_limit = ARGV[at] == '1'
   if place.is_limit then
     terms_at = terms_at + 1
-    place.terms_key = KEYS[terms_at]
-  end
-  local rate, reserve = tonumber(ARGV[at + 1]), tonumber(ARGV[at + 2])
-  local head = call('HGET', key, '@')
-  local clock, seen, low, high, process
-  if head then
-    clock, seen, low, high, process = string.match(head, '^(%d+) (%d+) (%d+) (%d+) (.*)$')
-    -- The engine wrote the ledger to a file and began again, or got it from another engine: there
-    -- may be holders that this ledger does not know.
-    if process ~= epoch then
-      call('DEL', key)
-      head = false
-    end
-  end
-  if head then
-    place.clock = clock + min(max(now - seen, 0), STEP)
-    place.rate, place.reserve = min(low, rate), max(high, reserve)
-  else
-    place.has_all = true
-    place.clock, place.rate, place.reserve = 0, rate, reserve
-  end
-  local text = '%.0f %.0f %.0f %.0f %s'
-  call('HSET', key, '@', text:format(place.clock, now, place.rate, place.reserve, epoch))
-  call('PEXPIRE', key, EXPIRY_MS)
-  if place.is_limit then
-    local terms = call('GET', place.terms_key)
+    local terms = call('GET', KEYS[terms_at])
     if terms then
       rate, reserve = string.match(terms, '^(%d+) (%d+)')
-      place.rate, place.reserve = tonumber(rate), tonumber(reserve)
     end
+    place.rate, place.reserve = tonumber(rate), tonumber(reserve)
+  else
+    place.rate, place.reserve = huge, 0
   end
-  place.is_young = place.clock < KEEP
   way[i] = place
 end
 
-local function own(place)
-  return place.is_limit and place.rate or huge
+local function save()
+  for i = 1, count do
+    local p = way[i]
+    local head = ('%.0f %.0f %.0f %.0f %.0f %.0f %.0f %s'):format(
+      p.clock, now, p.low, p.high, p.held, p.floors, p.first, epoch)
+    call('HSET', p.key, '@', head)
+    call('PEXPIRE', p.key, EXPIRY_MS)
+  end
 end
 
 -- What is set aside for hosts that the ledger does not know.
 local function aside(place)
-  return place.is_limit and max(place.reserve - sum(place, 'floor'), 0) or 0
+  return max(place.reserve - place.floors, 0)
 end
 
 local function used(place)
-  return sum(place, 'held') + aside(place)
+  return place.held + aside(place)
 end
 
+-- What the ledger has to give: of its limit, and of what it holds of the limit above.
 local function free(at)
-  local rate = own(way[at])
+  local rate = way[at].rate
   if at < count then
     local member = get(way[at + 1], way[at].child)
     rate = min(rate, member and member.held or 0)
@@ -160,17 +148,19 @@ local function touch()
   local due = ''
   for at = 1, count - 1 do
     local place, above = way[at], way[at + 1]
-    local holds = used(place)
-    local floor = place.is_limit and place.reserve or sum(place, 'floor')
+    local floor = place.is_limit and place.reserve or place.floors
     local member = get(above, place.child)
-    if not member then
+    local held_before, floor_before = 0, 0
+    if member then
+      held_before, floor_before = member.held, member.floor
+    else
       local claim = ('1;%.0f;%.0f'):format(floor * 1024, floor)
       member = { turn = 0, held = 0, aim = NONE, divided = NONE, claim = claim }
     end
     member.floor = floor
-    member.held = max(member.held, holds)
+    member.held = max(member.held, used(place))
     member.ends = above.clock + KEEP
-    put(above, place.child, member)
+    put(above, place.child, member, held_before, floor_before)
     if member.divided == NONE or above.clock - member.divided >= TICK then
       due = at - 1
     end
@@ -180,22 +170,19 @@ end
 
 local function answer(at, turn, granted, due)
   local place = way[at]
-  local rate = own(place)
+  local rate = place.rate
   if at < count then
     local member = get(way[at + 1], place.child)
     rate = min(rate, member.aim == NONE and member.held or member.aim)
   end
-  local words = { turn, granted, place.is_young and 1 or 0, max(rate - aside(place), 0), due }
-  local size = #words
-  for field, member in pairs(members(place)) do
-    local space = string.find(field, ' ', 1, true)
-    words[size + 1] = string.sub(field, space + 1)
-    words[size + 2] = string.sub(field, 1, space - 1)
-    words[size + 3] = member.claim
-    words[size + 4] = member.held
-    size = size + 4
-  end
-  return words
+  rate = max(rate - aside(place), 0)
+  save()
+  return { turn, granted, place.is_young and 1 or 0, rate, due, call('HGETALL', place.key) }
+end
+
+local function refuse(why)
+  save()
+  return { why }
 end
 
 local rest = 4 + 3 * count
@@ -207,30 +194,26 @@ if act == 'report' then
   local place = way[1]
   local before = get(place, field)
   if before and before.turn >= turn then
-    return { 'overtaken' }
+    return refuse('overtaken')
   end
   if not before then
     for at = 1, count do
       if way[at].is_limit then
-        if sum(way[at], 'floor') + floor > way[at].reserve then
-          return { 'full' }
+        if way[at].floors + floor > way[at].reserve then
+          return refuse('full')
         end
         break
       end
     end
   end
   local known = before and before.held or floor
-  local most
-  if place.is_young then
-    most = max(known, holding)
-  else
-    most = known + free(1)
-  end
+  local most = place.is_young and max(known, holding) or known + free(1)
   local held = max(min(want, most), floor)
-  put(place, field, {
+  local member = {
     ends = place.clock + KEEP, turn = turn, floor = floor, held = held, aim = NONE, divided = NONE,
     claim = claim,
-  })
+  }
+  put(place, field, member, before and before.held or 0, before and before.floor or 0)
   local due = touch()
   return answer(1, turn, held, due)
 elseif act == 'climb' then
@@ -238,6 +221,7 @@ elseif act == 'climb' then
   touch()
   local place, above = way[at], way[at + 1]
   local member = get(above, place.child)
+  local before = member.held
   member.claim = claim
   if want then
     local most = above.is_young and member.held or member.held + free(at + 1)
@@ -245,7 +229,7 @@ elseif act == 'climb' then
     member.aim = want
     member.divided = above.clock
   end
-  put(above, place.child, member)
+  put(above, place.child, member, before, member.floor)
   return answer(at + 1, 0, member.held, '')
 end
 return redis.error_reply('ERR expected report or climb')

@@ -6,6 +6,7 @@ mod drive;
 mod engine;
 mod limits;
 mod roles;
+mod script;
 
 pub use self::clock::BootClock;
 pub use self::drive::{Limit, Member, Share, drive};

@@ -114,8 +114,13 @@ impl Fleet {
     }
 
     fn wait(&self, what: &str, mut is: impl FnMut(&Self) -> bool) {
+        let mut looks = 0;
         eventually(what, || {
             self.assert_safe();
+            looks += 1;
+            if looks % 1_000 == 0 {
+                eprintln!("{what}: {:?}", self.shares.lock().expect("no panic").all);
+            }
             is(self)
         });
     }

@@ -1,15 +1,14 @@
 //! The script does what `Book` specifies.
 
-mod common;
-
 use onramp_fleet::{
     Act, Answer, Book, Claim, Definition, Definitions, Joined, Refusal, Report, Terms,
 };
 use redis::{Client, Connection, Value};
 
-use common::Server;
+use super::common::Server;
+use super::{LEDGER, answer, give};
+use crate::limits::terms_key;
 
-const SCRIPT: &str = include_str!("../src/ledger.lua");
 /// The line of the script that reads the engine's clock. In this test the clock is the last word.
 const READS_TIME: &str = "local time = call('TIME')\n";
 const TAKES_TIME: &str = "local time = {0, ARGV[#ARGV]}\n";
@@ -51,22 +50,18 @@ struct Member {
     joined: Joined,
 }
 
-fn key(kind: &str, name: &str) -> String {
-    format!("onramp:{{company}}:{kind}:{name}")
-}
-
 impl Pair {
     fn new(server: &Server) -> Self {
         let connection = Client::open(server.url()).expect("a URL").get_connection();
-        assert_eq!(SCRIPT.matches(READS_TIME).count(), 1);
-        let script = SCRIPT.replace(READS_TIME, TAKES_TIME);
+        assert_eq!(LEDGER.matches(READS_TIME).count(), 1);
+        let script = LEDGER.replace(READS_TIME, TAKES_TIME);
         let connection = connection.expect("it listens");
         Self { connection, script, epoch: 1, book: Book::new(), engine_us: 7_000_000_000 }
     }
 
     fn define(&mut self, name: &str, terms: Option<Terms>) {
         let mut command = redis::cmd(if terms.is_some() { "SET" } else { "DEL" });
-        command.arg(key("limit", name));
+        command.arg(terms_key("company", name));
         match terms {
             Some(terms) => {
                 self.book.define(name, terms);
@@ -92,29 +87,11 @@ impl Pair {
     }
 
     fn call(&mut self, joined: &Joined, act: &Act) -> Result<Answer, Refusal> {
-        let way = &joined.way;
-        let limits = way.iter().filter(|place| place.is_limit);
         let mut command = redis::cmd("EVAL");
-        command.arg(&self.script).arg(way.len() + limits.clone().count());
-        for place in way {
-            command.arg(key("ledger", &place.name));
-        }
-        for place in limits {
-            command.arg(key("limit", &place.name));
-        }
-        command.arg(self.epoch).arg(act.words(way)).arg(self.engine_us);
-        let words: Vec<Value> = command.query(&mut self.connection).expect("it answers");
-        let words: Vec<String> = words.into_iter().map(word).collect();
-        if let [refusal] = &words[..] {
-            return Err(match refusal.as_str() {
-                "overtaken" => Refusal::Overtaken,
-                "full" => Refusal::Full,
-                other => panic!("{other}"),
-            });
-        }
-        let mut answer = Answer::from_words(&words).expect("an answer");
-        answer.members.sort_by(|a, b| (&a.name, a.life).cmp(&(&b.name, b.life)));
-        Ok(answer)
+        give(command.arg(&self.script), &self.epoch.to_string(), &joined.way, act);
+        let value: Value =
+            command.arg(self.engine_us).query(&mut self.connection).expect("it is up");
+        answer(value).expect("an answer")
     }
 
     fn expect(&mut self, joined: &Joined, act: &Act) -> Result<Answer, Refusal> {
@@ -126,14 +103,6 @@ impl Pair {
         };
         assert_eq!(self.call(joined, act), is, "{act:?} of {joined:?}");
         is
-    }
-}
-
-fn word(value: Value) -> String {
-    match value {
-        Value::Int(number) => number.to_string(),
-        Value::BulkString(text) => String::from_utf8(text).expect("text"),
-        other => panic!("{other:?}"),
     }
 }
 
