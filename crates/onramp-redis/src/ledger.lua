@@ -1,8 +1,10 @@
 -- The ledger of a limit, as `onramp_fleet::Book` specifies it. Redis runs one call of this script
 -- at a time, so nobody sees a ledger between two states.
 --
--- KEYS: for each place on the way to the root the key of its ledger, then for each limit among the
--- places the key of its terms ("RATE RESERVE").
+-- KEYS: for each place on the way to the root the key of its ledger, "onramp:{ROOT}:ledger:NAME".
+-- The keys of limits' terms ("RATE RESERVE") are made of these: Redis wants a right to write each
+-- key that is listed for a script, and hosts may not write terms. All these keys are on the same
+-- node of a cluster.
 -- ARGV: the name of the engine's process, then the words of `onramp_fleet::Act::words`.
 -- Result: number of the report, grant, whether the ledger is young (1 or 0), rate, the place that is
 -- due (empty: none), and the members as HGETALL returns them; or the one word `overtaken` or `full`.
@@ -73,11 +75,11 @@ end
 -- Moves the clocks of all ledgers on the way, and makes the ledgers that do not exist.
 local epoch, act, count = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local way = {}
-local terms_at = count
 for i = 1, count do
   local at = 1 + 3 * i
   local key = KEYS[i]
-  local place = { key = key, child = '0 ' .. string.match(key, ':ledger:(.*)$') }
+  local tree, name = string.match(key, '^(.-):ledger:(.*)$')
+  local place = { key = key, child = '0 ' .. name }
   local rate, reserve = tonumber(ARGV[at + 1]), tonumber(ARGV[at + 2])
   place.clock, place.held, place.floors, place.first = 0, 0, 0, NEVER
   local head = call('HGET', key, '@')
@@ -101,8 +103,7 @@ for i = 1, count do
   place.is_young = place.clock < KEEP
   place.is_limit = ARGV[at] == '1'
   if place.is_limit then
-    terms_at = terms_at + 1
-    local terms = call('GET', KEYS[terms_at])
+    local terms = call('GET', tree .. ':limit:' .. name)
     if terms then
       rate, reserve = string.match(terms, '^(%d+) (%d+)')
     end

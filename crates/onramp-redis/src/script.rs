@@ -3,7 +3,7 @@
 use onramp_fleet::{Act, Answer, MemberView, Place, Refusal};
 use redis::{Cmd, Value};
 
-use crate::limits::{ledger_key, terms_key};
+use crate::limits::ledger_key;
 
 /// The script.
 pub(crate) const LEDGER: &str = include_str!("ledger.lua");
@@ -17,9 +17,7 @@ const HELD: usize = 3;
 /// `epoch` is the name of the engine's process.
 pub(crate) fn give(command: &mut Cmd, epoch: &str, way: &[Place], act: &Act) {
     let root = way.last().map_or("", |place| place.name.as_str());
-    let limits = way.iter().filter(|place| place.is_limit);
-    let keys = way.iter().map(|place| ledger_key(root, &place.name));
-    let keys: Vec<String> = keys.chain(limits.map(|place| terms_key(root, &place.name))).collect();
+    let keys: Vec<String> = way.iter().map(|place| ledger_key(root, &place.name)).collect();
     command.arg(keys.len()).arg(keys).arg(epoch).arg(act.words(way));
 }
 
