@@ -47,3 +47,17 @@ pub const OPERATOR_RULES: &[&str] = &[
     "+hgetall",
     "+hset",
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_readme_has_the_same_rules() {
+        let readme = include_str!("../README.md");
+        for (user, rules) in [("host", HOST_RULES), ("operator", OPERATOR_RULES)] {
+            let line = format!("user {user} on >PASSWORD {}", rules.join(" "));
+            assert!(readme.lines().any(|other| other == line), "{line}");
+        }
+    }
+}

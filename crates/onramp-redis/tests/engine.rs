@@ -288,7 +288,9 @@ fn hosts_follow_operators() {
     });
     fleet.wait_full();
     // The engine forgets, and the deleted limit comes back.
-    redis::cmd("FLUSHALL").exec(&mut connection(&server)).expect("it answers");
+    let mut admin = connection(&server);
+    redis::cmd("FLUSHALL").exec(&mut admin).expect("it answers");
+    redis::cmd("SCRIPT").arg("FLUSH").exec(&mut admin).expect("it answers");
     fleet.wait_full();
     set(&fleet, "company", limit(RATE, 0, None)).expect("a sound limit");
     set(&fleet, "tenant", limit(RATE, 8, Some("company"))).expect("a sound limit");
