@@ -129,7 +129,7 @@ impl Fleet {
         assert_eq!(self.shares.lock().expect("no panic").excess, None);
     }
 
-    /// Waits until the hosts share the limit, except what is set aside for hosts that are not there.
+    /// Waits until the hosts share the limit, except what is set aside for absent hosts.
     fn wait_full(&self) {
         let begin = BootClock.now();
         self.wait("the hosts share the limit", |fleet| fleet.sum() >= RATE * 95 / 100);
