@@ -5,11 +5,10 @@
 
 mod common;
 
-use std::net::TcpListener;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
+use std::thread;
 use std::time::Duration;
-use std::{fs, thread};
 
 use onramp_core::Clock as _;
 use onramp_fleet::{Definition, DefinitionError, Refusal};
@@ -422,6 +421,9 @@ fn a_host_cannot_change_limits() {
 #[test]
 #[cfg(feature = "tls")]
 fn connections_by_tls() {
+    use std::fs;
+    use std::net::TcpListener;
+
     let folder = tempfile::tempdir().expect("a folder");
     let certified = rcgen::generate_simple_self_signed(["localhost".to_owned()]);
     let certified = certified.expect("a name");
