@@ -27,6 +27,7 @@ const TOOLS: &[(&str, &str)] = &[
     ("prometheus", "prometheus"),
     ("promtool", "prometheus"),
     ("python3", "python3"),
+    ("redis-server", "redis-server"),
     ("tcpdump", "tcpdump"),
     ("valgrind", "valgrind"),
     ("zsh", "zsh"),

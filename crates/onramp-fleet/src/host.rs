@@ -154,6 +154,13 @@ impl Host {
         self.demand
     }
 
+    /// Returns when the host's lease ends. From then on, [`rate`](Self::rate) is the guaranteed
+    /// rate, if no answer comes before.
+    #[must_use]
+    pub const fn until(&self) -> Instant {
+        self.until
+    }
+
     /// Returns why the ledger refused the last report, if it did.
     #[must_use]
     pub const fn refused(&self) -> Option<Refusal> {

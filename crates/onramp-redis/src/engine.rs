@@ -1,0 +1,429 @@
+//! The connection to Redis, and what is asked through it.
+
+use std::fmt;
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
+use std::sync::Arc;
+use std::time::Duration;
+
+use onramp_fleet::{
+    Act, Answer, Definition, DefinitionError, Definitions, HOLD, Place, Refusal, TICK,
+};
+use redis::aio::MultiplexedConnection;
+use redis::{
+    AsyncConnectionConfig, Client, Cmd, ConnectionInfo, ErrorKind, FromRedisValue,
+    IntoConnectionInfo as _, RedisError, Value,
+};
+use tokio::sync::Mutex;
+use tokio::time::Instant;
+
+use crate::limits::{DELETED, Entry, LIMITS, RATE_END, definitions, entries, terms_key};
+use crate::script::{LEDGER, answer, give};
+
+const SET: &str = include_str!("set.lua");
+
+/// The longest time that one part of making a connection may take. There are two parts.
+const CONNECT: Duration = Duration::from_millis(600);
+/// The longest wait between two attempts to connect.
+const PAUSE_MAX: Duration = Duration::from_millis(400);
+/// How often a change of limits is tried again because other operators were faster.
+const TRIES: usize = 20;
+
+/// Error: the engine could not do what it was asked to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum EngineError {
+    /// The URL or the certificate is no such thing: the reason.
+    Url(String),
+    /// The engine does not answer: the reason.
+    Unreachable(String),
+    /// The engine does not know the user or password, or does not let the user do this: its reason.
+    Denied(String),
+    /// The engine refused for another reason, or answered something that was not understood.
+    Engine(String),
+    /// The limit cannot be as the operator wants it.
+    Definition(DefinitionError),
+    /// A rate of 2^53 bytes per second or more.
+    TooLarge(u64),
+    /// The engine has a limit that cannot be: its name.
+    Damaged(String),
+    /// Other operators changed limits at the same time, again and again.
+    Busy,
+}
+
+impl fmt::Display for EngineError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Url(why) => write!(f, "engine: {why}"),
+            Self::Unreachable(why) => write!(f, "the engine does not answer: {why}"),
+            Self::Denied(why) => write!(f, "the engine does not allow it: {why}"),
+            Self::Engine(why) => write!(f, "the engine refused: {why}"),
+            Self::Definition(error) => error.fmt(f),
+            Self::TooLarge(rate) => write!(f, "{rate} bytes/s: expected less than 2^53"),
+            Self::Damaged(name) => write!(f, "the engine's entry of limit {name:?} is damaged"),
+            Self::Busy => f.write_str("other operators change limits at the same time: try again"),
+        }
+    }
+}
+
+impl std::error::Error for EngineError {}
+
+impl From<DefinitionError> for EngineError {
+    fn from(error: DefinitionError) -> Self {
+        Self::Definition(error)
+    }
+}
+
+impl From<RedisError> for EngineError {
+    fn from(error: RedisError) -> Self {
+        let why = error.to_string();
+        match error.code() {
+            Some("NOPERM" | "WRONGPASS" | "NOAUTH") => Self::Denied(why),
+            _ if error.kind() == ErrorKind::AuthenticationFailed => Self::Denied(why),
+            _ if is_lost(&error) => Self::Unreachable(why),
+            _ => Self::Engine(why),
+        }
+    }
+}
+
+/// A Redis that keeps ledgers and limits. Copies of an engine share one connection, so a program
+/// needs one `Engine` for all its limits.
+///
+/// The connection is made when it is needed first, and made again when it is lost: at once, and
+/// then with pauses of at most 0.4 s. No call waits for longer than [`HOLD`] for each answer that
+/// it needs.
+#[derive(Clone)]
+pub struct Engine(Arc<Shared>);
+
+struct Shared {
+    client: Client,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    link: Option<Link>,
+    /// Number of connections made so far.
+    links: u64,
+    /// Number of attempts that failed since the last connection.
+    failures: u32,
+    not_before: Option<Instant>,
+    why: Option<EngineError>,
+}
+
+#[derive(Clone)]
+struct Link {
+    number: u64,
+    connection: MultiplexedConnection,
+    /// Name of the engine's process.
+    epoch: String,
+    /// Name of the ledger's script.
+    script: String,
+}
+
+/// What the engine says to a host's message.
+#[derive(Clone, Debug)]
+pub(crate) struct Reply {
+    /// The entries of the limits that were asked for, as they were just before the message was
+    /// processed.
+    pub(crate) entries: Vec<Option<String>>,
+    pub(crate) result: Result<Answer, Refusal>,
+}
+
+// The URL has a password.
+impl fmt::Debug for Engine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Engine").field(self.0.client.get_connection_info().addr()).finish()
+    }
+}
+
+impl Engine {
+    /// Makes an engine for a URL: `redis://USER:PASSWORD@HOST:PORT`, the same with `rediss` for a
+    /// connection by TLS, or `unix:///PATH?user=USER&pass=PASSWORD`. `authority` is a certificate
+    /// (PEM) of the authority that the server's certificate must come from; without it, the
+    /// machine's authorities count.
+    ///
+    /// # Errors
+    ///
+    /// [`EngineError::Url`]. Whether the engine answers is not found out here.
+    pub fn new(url: &str, authority: Option<&[u8]>) -> Result<Self, EngineError> {
+        // The message of the client's error might show the password.
+        let wrong = |_| EngineError::Url("expected redis://HOST:PORT, rediss:// or unix://".into());
+        let info = url.into_connection_info().map_err(wrong)?;
+        // The client's name and version are nobody's business, and hosts may not tell them.
+        let settings = info.redis_settings().clone().set_skip_set_lib_name();
+        let info = info.set_redis_settings(settings);
+        let client = match authority {
+            None => Client::open(info).map_err(wrong)?,
+            Some(pem) => with_authority(info, pem)?,
+        };
+        #[cfg(feature = "tls")]
+        if rustls::crypto::CryptoProvider::get_default().is_none() {
+            // It fails if another thread was faster, and then there is one.
+            let _ = rustls::crypto::ring::default_provider().install_default();
+        }
+        Ok(Self(Arc::new(Shared { client, state: Mutex::default() })))
+    }
+
+    /// Returns all limits.
+    ///
+    /// # Errors
+    ///
+    /// [`EngineError`].
+    pub async fn limits(&self) -> Result<Definitions, EngineError> {
+        Ok(self.versioned_limits().await?.1)
+    }
+
+    /// Sets a limit: adds it, or replaces it if it exists. Hosts follow within about two ticks.
+    ///
+    /// # Errors
+    ///
+    /// [`EngineError`]; if it is [`Definition`](EngineError::Definition),
+    /// [`TooLarge`](EngineError::TooLarge) or [`Denied`](EngineError::Denied), nothing has changed.
+    pub async fn set(&self, name: &str, definition: &Definition) -> Result<(), EngineError> {
+        if definition.rate >= RATE_END {
+            return Err(EngineError::TooLarge(definition.rate));
+        }
+        self.change(|all| all.set(name, definition.clone())).await
+    }
+
+    /// Deletes a limit. Its hosts stop sending within about two ticks; a host that cannot reach the
+    /// engine goes on at its guaranteed rate until it can.
+    ///
+    /// # Errors
+    ///
+    /// [`EngineError`]; see [`set`](Self::set).
+    pub async fn delete(&self, name: &str) -> Result<(), EngineError> {
+        self.change(|all| all.delete(name).map(|_| ())).await
+    }
+
+    async fn versioned_limits(&self) -> Result<(String, Definitions), EngineError> {
+        let texts: Vec<(String, String)> = self.query(redis::cmd("HGETALL").arg(LIMITS)).await?;
+        let mut version = String::new();
+        let mut found = std::collections::BTreeMap::new();
+        for (name, text) in texts {
+            if name.is_empty() {
+                version = text;
+            } else if text != DELETED {
+                let entry = Entry::from_text(&text);
+                found.insert(name.clone(), entry.ok_or(EngineError::Damaged(name))?);
+            }
+        }
+        Ok((version, definitions(found).map_err(EngineError::Damaged)?))
+    }
+
+    async fn change(
+        &self,
+        change: impl Fn(&mut Definitions) -> Result<(), DefinitionError>,
+    ) -> Result<(), EngineError> {
+        for _ in 0..TRIES {
+            let (version, before) = self.versioned_limits().await?;
+            let mut after = before.clone();
+            change(&mut after)?;
+            let command = write(&version, &before, &after);
+            if self.query::<u64>(&command).await? == 1 {
+                return Ok(());
+            }
+        }
+        Err(EngineError::Busy)
+    }
+
+    /// Returns the entry of a limit as text.
+    pub(crate) async fn entry(&self, name: &str) -> Result<Option<String>, EngineError> {
+        self.query(redis::cmd("HGET").arg(LIMITS).arg(name)).await
+    }
+
+    /// Sends a host's message, and reads the entries of the limits on the way.
+    pub(crate) async fn ask(&self, way: &[Place], act: &Act) -> Result<Reply, EngineError> {
+        let mut read = redis::cmd("HMGET");
+        read.arg(LIMITS);
+        way.iter().filter(|place| place.is_limit).for_each(|place| {
+            read.arg(&place.name);
+        });
+        let mut link = self.link().await?;
+        let mut call = redis::cmd("EVALSHA");
+        give(call.arg(&link.script), &link.epoch, way, act);
+        let mut other = link.connection.clone();
+        // Both go through one connection in this order, so no change of a limit can come to the
+        // ledger without the host's knowledge.
+        let asked = async {
+            tokio::join!(
+                biased;
+                read.query_async::<Vec<Option<String>>>(&mut link.connection),
+                call.query_async::<Value>(&mut other),
+            )
+        };
+        let (entries, words) = self.in_time(link.number, asked).await?;
+        let entries = self.checked(link.number, entries).await?;
+        match words {
+            Err(error) if error.code() == Some("NOSCRIPT") => {
+                let load = redis::cmd("SCRIPT").arg("LOAD").arg(LEDGER).to_owned();
+                self.query::<String>(&load).await?;
+                // The host asks again at its next tick.
+                Err(error.into())
+            }
+            words => {
+                let result = answer(self.checked(link.number, words).await?);
+                let result = result.ok_or_else(|| EngineError::Engine("not understood".into()))?;
+                Ok(Reply { entries, result })
+            }
+        }
+    }
+
+    async fn query<T: FromRedisValue>(&self, command: &Cmd) -> Result<T, EngineError> {
+        let mut link = self.link().await?;
+        let number = link.number;
+        let result = self.in_time(number, command.query_async(&mut link.connection)).await?;
+        self.checked(number, result).await
+    }
+
+    /// Waits for an answer, but not for longer than [`HOLD`].
+    async fn in_time<T>(
+        &self,
+        number: u64,
+        asked: impl Future<Output = T>,
+    ) -> Result<T, EngineError> {
+        match tokio::time::timeout(HOLD, asked).await {
+            Ok(answer) => Ok(answer),
+            Err(_) => {
+                self.lost(number).await;
+                Err(EngineError::Unreachable(format!("no answer for {HOLD:?}")))
+            }
+        }
+    }
+
+    async fn checked<T>(
+        &self,
+        number: u64,
+        result: Result<T, RedisError>,
+    ) -> Result<T, EngineError> {
+        if result.as_ref().is_err_and(is_lost) {
+            self.lost(number).await;
+        }
+        Ok(result?)
+    }
+
+    async fn lost(&self, number: u64) {
+        let mut state = self.0.state.lock().await;
+        state.link.take_if(|link| link.number == number);
+    }
+
+    /// Returns the connection, and makes one if there is none.
+    async fn link(&self) -> Result<Link, EngineError> {
+        let mut state = self.0.state.lock().await;
+        if let Some(link) = &state.link {
+            return Ok(link.clone());
+        }
+        if state.not_before.is_some_and(|end| Instant::now() < end) {
+            let why = state.why.clone();
+            return Err(why.unwrap_or_else(|| EngineError::Unreachable("no connection".into())));
+        }
+        // If the caller stops waiting, the next attempt has its pause all the same.
+        state.not_before = Some(Instant::now() + pause(state.failures));
+        state.failures += 1;
+        let opened = tokio::time::timeout(2 * CONNECT, open(&self.0.client)).await;
+        let opened = opened.unwrap_or_else(|_| {
+            Err(EngineError::Unreachable(format!("no connection after {:?}", 2 * CONNECT)))
+        });
+        match opened {
+            Ok((connection, epoch, script)) => {
+                state.links += 1;
+                state.failures = 0;
+                state.not_before = None;
+                let link = Link { number: state.links, connection, epoch, script };
+                state.link = Some(link.clone());
+                Ok(link)
+            }
+            Err(error) => {
+                state.not_before = Some(Instant::now() + pause(state.failures - 1));
+                state.why = Some(error.clone());
+                Err(error)
+            }
+        }
+    }
+}
+
+/// Makes a connection, and returns it with the names of the engine's process and of the script.
+async fn open(client: &Client) -> Result<(MultiplexedConnection, String, String), EngineError> {
+    let config = AsyncConnectionConfig::new()
+        .set_connection_timeout(Some(CONNECT))
+        .set_response_timeout(Some(HOLD));
+    let mut connection = client.get_multiplexed_async_connection_with_config(&config).await?;
+    let (info, script): (String, String) = redis::pipe()
+        .cmd("INFO")
+        .arg("server")
+        .cmd("SCRIPT")
+        .arg("LOAD")
+        .arg(LEDGER)
+        .query_async(&mut connection)
+        .await?;
+    let epoch = info.lines().find_map(|line| line.strip_prefix("run_id:"));
+    let epoch = epoch.ok_or_else(|| EngineError::Engine("INFO shows no run_id".into()))?;
+    Ok((connection, epoch.trim().to_owned(), script))
+}
+
+/// Whether the connection is of no use after this error.
+fn is_lost(error: &RedisError) -> bool {
+    error.is_io_error()
+        || error.is_timeout()
+        || error.is_connection_dropped()
+        || error.code() == Some("LOADING")
+}
+
+/// Returns how long to wait after this many attempts that failed. Half of it is drawn by chance, so
+/// that the hosts of a fleet do not all come at once.
+fn pause(failures: u32) -> Duration {
+    let most = (TICK / 4 * 2u32.pow(failures.min(8))).min(PAUSE_MAX);
+    most.mul_f64(0.5 + f64::from(u32::try_from(random() >> 33).unwrap_or(0)) / 2f64.powi(32))
+}
+
+/// Draws a number. The standard library's hash maps draw their keys from the system's source.
+pub(crate) fn random() -> u64 {
+    RandomState::new().build_hasher().finish()
+}
+
+/// Returns the command that writes what is another after than before.
+fn write(version: &str, before: &Definitions, after: &Definitions) -> Cmd {
+    let (before, after) = (entries(before), entries(after));
+    let mut names: Vec<(&str, String)> = Vec::new();
+    let mut terms: Vec<(String, String)> = Vec::new();
+    for (name, entry) in after.iter().filter(|(name, entry)| before.get(*name) != Some(*entry)) {
+        names.push((name, entry.text()));
+        terms.push((terms_key(&entry.root, name), entry.text()));
+    }
+    for (name, entry) in &before {
+        let now = after.get(name);
+        if now.is_none() {
+            names.push((name, DELETED.to_owned()));
+        }
+        // A limit that moved to another tree is deleted in its old one.
+        if now.is_none_or(|now| now.root != entry.root) {
+            terms.push((terms_key(&entry.root, name), DELETED.to_owned()));
+        }
+    }
+    let mut command = redis::cmd("EVAL");
+    command.arg(SET).arg(1 + terms.len()).arg(LIMITS);
+    terms.iter().for_each(|(key, _)| {
+        command.arg(key);
+    });
+    command.arg(version).arg(random()).arg(names.len());
+    names.iter().for_each(|(name, text)| {
+        command.arg(*name).arg(text);
+    });
+    terms.iter().for_each(|(_, text)| {
+        command.arg(text);
+    });
+    command
+}
+
+#[cfg(feature = "tls")]
+fn with_authority(info: ConnectionInfo, pem: &[u8]) -> Result<Client, EngineError> {
+    let root_cert = Some(pem.to_vec());
+    let certificates = redis::TlsCertificates { client_tls: None, root_cert };
+    Client::build_with_tls(info, certificates)
+        .map_err(|_| EngineError::Url("expected a rediss:// URL and a certificate (PEM)".into()))
+}
+
+#[cfg(not(feature = "tls"))]
+fn with_authority(_: ConnectionInfo, _: &[u8]) -> Result<Client, EngineError> {
+    Err(EngineError::Url("this program was built without TLS".into()))
+}

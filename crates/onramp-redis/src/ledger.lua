@@ -1,0 +1,236 @@
+-- The ledger of a limit, as `onramp_fleet::Book` specifies it. Redis runs one call of this script
+-- at a time, so nobody sees a ledger between two states.
+--
+-- KEYS: for each place on the way to the root the key of its ledger, "onramp:{ROOT}:ledger:NAME".
+-- The keys of limits' terms ("RATE RESERVE") are made of these: Redis wants a right to write each
+-- key that is listed for a script, and hosts may not write terms. All these keys are on the same
+-- node of a cluster.
+-- ARGV: the name of the engine's process, then the words of `onramp_fleet::Act::words`.
+-- Result: number of the report, grant, whether the ledger is young (1 or 0), rate, the place that is
+-- due (empty: none), and the members as HGETALL returns them; or the one word `overtaken` or `full`.
+--
+-- A ledger is a hash. Each field but "@" is a member: its name is "LIFE NAME", because a life has 64
+-- bits, which a number in Lua has not; its value is six numbers (when the member's time runs out,
+-- the number of its last report, its guaranteed rate, what it holds, and for a ledger beneath what
+-- it should hold and when somebody last found that; -1: never) and the claim. All rates are below
+-- 2^53, so numbers in Lua are exact.
+--
+-- Field "@" has the ledger's clock, the engine's clock at the last call, the lowest rate and the
+-- largest reserve that anyone remembered, what all members hold, what is guaranteed to them, a time
+-- before which nobody's time runs out, and the engine's process. With these sums, a call need not
+-- look at each member.
+
+local STEP, KEEP, TICK = 200000, 1200000, 100000
+local EXPIRY_MS = 60000
+local NONE, NEVER = -1, 2 ^ 53
+local NUMBERS, NUMBERS_LENGTH = '<dddddd', 48
+local call, unpack_numbers, pack_numbers = redis.call, struct.unpack, struct.pack
+local max, min, huge = math.max, math.min, math.huge
+
+local time = call('TIME')
+local now = time[1] * 1000000 + time[2]
+
+local function get(place, field)
+  local text = call('HGET', place.key, field)
+  if text then
+    local ends, turn, floor, held, aim, divided = unpack_numbers(NUMBERS, text)
+    return {
+      ends = ends, turn = turn, floor = floor, held = held, aim = aim, divided = divided,
+      claim = string.sub(text, NUMBERS_LENGTH + 1),
+    }
+  end
+end
+
+-- Writes a member that held `held` of the ledger and to which `floor` was guaranteed before.
+local function put(place, field, m, held, floor)
+  local numbers = pack_numbers(NUMBERS, m.ends, m.turn, m.floor, m.held, m.aim, m.divided)
+  call('HSET', place.key, field, numbers .. m.claim)
+  place.held = place.held + m.held - held
+  place.floors = place.floors + m.floor - floor
+  place.first = min(place.first, m.ends)
+end
+
+-- Lets go of members whose time has run out.
+local function let_go(place)
+  local gone = {}
+  place.held, place.floors, place.first = 0, 0, NEVER
+  local fields = call('HGETALL', place.key)
+  for i = 1, #fields, 2 do
+    if fields[i] ~= '@' then
+      local ends, _, floor, held = unpack_numbers('<dddd', fields[i + 1])
+      if ends > place.clock then
+        place.held = place.held + held
+        place.floors = place.floors + floor
+        place.first = min(place.first, ends)
+      else
+        gone[#gone + 1] = fields[i]
+      end
+    end
+  end
+  if gone[1] then
+    call('HDEL', place.key, unpack(gone))
+  end
+end
+
+-- Moves the clocks of all ledgers on the way, and makes the ledgers that do not exist.
+local epoch, act, count = ARGV[1], ARGV[2], tonumber(ARGV[3])
+local way = {}
+for i = 1, count do
+  local at = 1 + 3 * i
+  local key = KEYS[i]
+  local tree, name = string.match(key, '^(.-):ledger:(.*)$')
+  local place = { key = key, child = '0 ' .. name }
+  local rate, reserve = tonumber(ARGV[at + 1]), tonumber(ARGV[at + 2])
+  place.clock, place.held, place.floors, place.first = 0, 0, 0, NEVER
+  local head = call('HGET', key, '@')
+  if head then
+    local clock, seen, low, high, held, floors, first, process =
+      string.match(head, '^(%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (.*)$')
+    if process == epoch then
+      place.clock = clock + min(max(now - seen, 0), STEP)
+      place.held, place.floors, place.first = tonumber(held), tonumber(floors), tonumber(first)
+      rate, reserve = min(low, rate), max(high, reserve)
+      if place.clock >= place.first then
+        let_go(place)
+      end
+    else
+      -- The engine wrote the ledger to a file and began again, or got it from another engine: there
+      -- may be holders that this ledger does not know.
+      call('DEL', key)
+    end
+  end
+  place.low, place.high = rate, reserve
+  place.is_young = place.clock < KEEP
+  place.is_limit = ARGV[at] == '1'
+  if place.is_limit then
+    local terms = call('GET', tree .. ':limit:' .. name)
+    if terms then
+      rate, reserve = string.match(terms, '^(%d+) (%d+)')
+    end
+    place.rate, place.reserve = tonumber(rate), tonumber(reserve)
+  else
+    place.rate, place.reserve = huge, 0
+  end
+  way[i] = place
+end
+
+local function save()
+  for i = 1, count do
+    local p = way[i]
+    local head = ('%.0f %.0f %.0f %.0f %.0f %.0f %.0f %s'):format(
+      p.clock, now, p.low, p.high, p.held, p.floors, p.first, epoch)
+    call('HSET', p.key, '@', head)
+    call('PEXPIRE', p.key, EXPIRY_MS)
+  end
+end
+
+-- What is set aside for hosts that the ledger does not know.
+local function aside(place)
+  return max(place.reserve - place.floors, 0)
+end
+
+local function used(place)
+  return place.held + aside(place)
+end
+
+-- What the ledger has to give: of its limit, and of what it holds of the limit above.
+local function free(at)
+  local rate = way[at].rate
+  if at < count then
+    local member = get(way[at + 1], way[at].child)
+    rate = min(rate, member and member.held or 0)
+  end
+  return max(rate - used(way[at]), 0)
+end
+
+-- Renews what each ledger holds of the ledger above, and returns the highest place for which nobody
+-- has divided the rate of the ledger above for a tick.
+local function touch()
+  local due = ''
+  for at = 1, count - 1 do
+    local place, above = way[at], way[at + 1]
+    local floor = place.is_limit and place.reserve or place.floors
+    local member = get(above, place.child)
+    local held_before, floor_before = 0, 0
+    if member then
+      held_before, floor_before = member.held, member.floor
+    else
+      local claim = ('1;%.0f;%.0f'):format(floor * 1024, floor)
+      member = { turn = 0, held = 0, aim = NONE, divided = NONE, claim = claim }
+    end
+    member.floor = floor
+    member.held = max(member.held, used(place))
+    member.ends = above.clock + KEEP
+    put(above, place.child, member, held_before, floor_before)
+    if member.divided == NONE or above.clock - member.divided >= TICK then
+      due = at - 1
+    end
+  end
+  return due
+end
+
+local function answer(at, turn, granted, due)
+  local place = way[at]
+  local rate = place.rate
+  if at < count then
+    local member = get(way[at + 1], place.child)
+    rate = min(rate, member.aim == NONE and member.held or member.aim)
+  end
+  rate = max(rate - aside(place), 0)
+  save()
+  return { turn, granted, place.is_young and 1 or 0, rate, due, call('HGETALL', place.key) }
+end
+
+local function refuse(why)
+  save()
+  return { why }
+end
+
+local rest = 4 + 3 * count
+if act == 'report' then
+  local host, claim, life = ARGV[rest], ARGV[rest + 1], ARGV[rest + 2]
+  local turn, floor = tonumber(ARGV[rest + 3]), tonumber(ARGV[rest + 4])
+  local holding, want = tonumber(ARGV[rest + 5]), tonumber(ARGV[rest + 6])
+  local field = life .. ' ' .. host
+  local place = way[1]
+  local before = get(place, field)
+  if before and before.turn >= turn then
+    return refuse('overtaken')
+  end
+  if not before then
+    for at = 1, count do
+      if way[at].is_limit then
+        if way[at].floors + floor > way[at].reserve then
+          return refuse('full')
+        end
+        break
+      end
+    end
+  end
+  local known = before and before.held or floor
+  local most = place.is_young and max(known, holding) or known + free(1)
+  local held = max(min(want, most), floor)
+  local member = {
+    ends = place.clock + KEEP, turn = turn, floor = floor, held = held, aim = NONE, divided = NONE,
+    claim = claim,
+  }
+  put(place, field, member, before and before.held or 0, before and before.floor or 0)
+  local due = touch()
+  return answer(1, turn, held, due)
+elseif act == 'climb' then
+  local at, claim, want = ARGV[rest] + 1, ARGV[rest + 1], tonumber(ARGV[rest + 2])
+  touch()
+  local place, above = way[at], way[at + 1]
+  local member = get(above, place.child)
+  local before = member.held
+  member.claim = claim
+  if want then
+    local most = above.is_young and member.held or member.held + free(at + 1)
+    member.held = max(min(want, most), used(place), member.floor)
+    member.aim = want
+    member.divided = above.clock
+  end
+  put(above, place.child, member, before, member.floor)
+  return answer(at + 1, 0, member.held, '')
+end
+return redis.error_reply('ERR expected report or climb')

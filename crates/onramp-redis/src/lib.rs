@@ -1,0 +1,14 @@
+#![doc = include_str!("../README.md")]
+#![forbid(unsafe_code)]
+
+mod clock;
+mod drive;
+mod engine;
+mod limits;
+mod roles;
+mod script;
+
+pub use self::clock::BootClock;
+pub use self::drive::{Limit, Member, Share, drive};
+pub use self::engine::{Engine, EngineError};
+pub use self::roles::{HOST_RULES, OPERATOR_RULES};

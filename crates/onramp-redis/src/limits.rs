@@ -1,0 +1,135 @@
+//! Limits as the engine keeps them.
+
+use std::collections::BTreeMap;
+
+use onramp_fleet::{Definition, Definitions};
+
+/// Key of the hash with all limits by name. Its field with the empty name has a version, which is
+/// another one after each change.
+pub(crate) const LIMITS: &str = "onramp:limits";
+
+/// What stands in place of a limit that an operator deleted: a limit of nothing. Without it, the
+/// ledger and the hosts could not tell a deleted limit from one that the engine has lost, and would
+/// go on with what they remember.
+pub(crate) const DELETED: &str = "0 0";
+
+/// Rates in the ledger's script are exact below this number, in bytes per second.
+pub(crate) const RATE_END: u64 = 1 << 53;
+
+/// A limit as the engine keeps it: the definition and what else hosts need of the tree around it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Entry {
+    pub(crate) definition: Definition,
+    pub(crate) reserve: u64,
+    pub(crate) root: String,
+}
+
+impl Entry {
+    /// Reads an entry; `None` if the limit was deleted or the text is no entry.
+    pub(crate) fn from_text(text: &str) -> Option<Self> {
+        let words: Vec<&str> = text.split(' ').collect();
+        let ([rate, reserve, weight, guaranteed, hosts, floor, root], parent) =
+            words.split_first_chunk()?;
+        let definition = Definition {
+            rate: rate.parse().ok()?,
+            weight: weight.parse().ok()?,
+            guaranteed: guaranteed.parse().ok()?,
+            hosts: hosts.parse().ok()?,
+            floor: floor.parse().ok()?,
+            parent: parent.first().map(|name| (*name).to_owned()),
+        };
+        Some(Self { definition, reserve: reserve.parse().ok()?, root: (*root).to_owned() })
+    }
+
+    /// Writes the entry. The first two numbers are what the ledger's script reads.
+    pub(crate) fn text(&self) -> String {
+        let Definition { rate, weight, guaranteed, hosts, floor, parent } = &self.definition;
+        let Self { reserve, root, .. } = self;
+        let parent = parent.as_ref().map_or_else(String::new, |parent| format!(" {parent}"));
+        format!("{rate} {reserve} {weight} {guaranteed} {hosts} {floor} {root}{parent}")
+    }
+}
+
+/// Returns the key of a limit's terms, which only operators write.
+pub(crate) fn terms_key(root: &str, name: &str) -> String {
+    format!("onramp:{{{root}}}:limit:{name}")
+}
+
+/// Returns the key of a ledger, which hosts write. All keys of a tree have the tree's root in
+/// braces, so a Redis Cluster keeps them on one node.
+pub(crate) fn ledger_key(root: &str, name: &str) -> String {
+    format!("onramp:{{{root}}}:ledger:{name}")
+}
+
+/// Returns the entries of all limits, by name.
+pub(crate) fn entries(definitions: &Definitions) -> BTreeMap<String, Entry> {
+    let entry = |(name, definition): (&str, &Definition)| {
+        let reserve = definitions.terms(name)?.reserve;
+        let mut root = name;
+        while let Some(parent) = &definitions.get(root)?.parent {
+            root = parent;
+        }
+        Some((
+            name.to_owned(),
+            Entry { definition: definition.clone(), reserve, root: root.to_owned() },
+        ))
+    };
+    definitions.iter().filter_map(entry).collect()
+}
+
+/// Makes definitions of entries, parents first. Returns the name of a limit that does not fit if
+/// there is one.
+pub(crate) fn definitions(mut entries: BTreeMap<String, Entry>) -> Result<Definitions, String> {
+    let mut all = Definitions::new();
+    while !entries.is_empty() {
+        let before = entries.len();
+        entries.retain(|name, entry| all.set(name, entry.definition.clone()).is_err());
+        if entries.len() == before {
+            return Err(entries.into_keys().next().expect("not empty"));
+        }
+    }
+    Ok(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn definition(rate: u64, hosts: u32, parent: Option<&str>) -> Definition {
+        let parent = parent.map(str::to_owned);
+        Definition { rate, weight: 3, guaranteed: 7, hosts, floor: 2, parent }
+    }
+
+    #[test]
+    fn entries_are_read_as_they_were_written() {
+        let mut all = Definitions::new();
+        all.set("z", definition(1_000, 0, None)).expect("sound");
+        all.set("m", definition(500, 0, Some("z"))).expect("sound");
+        all.set("a", definition(100, 5, Some("m"))).expect("sound");
+        all.set("-", definition(100, 6, None)).expect("sound");
+        let written = entries(&all);
+        assert_eq!(written["a"].text(), "100 10 3 7 5 2 z m");
+        assert_eq!(written["z"].text(), "1000 10 3 7 0 2 z");
+        for (name, entry) in &written {
+            assert_eq!(Entry::from_text(&entry.text()).as_ref(), Some(entry), "{name}");
+        }
+        assert_eq!(definitions(written), Ok(all));
+    }
+
+    #[test]
+    fn other_texts_are_no_entries() {
+        for text in ["", DELETED, "1 2 3 4 5 6", "1 2 3 4 5 x root", "-1 2 3 4 5 6 root"] {
+            assert_eq!(Entry::from_text(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn limits_without_their_parent_do_not_fit() {
+        let mut all = Definitions::new();
+        all.set("z", definition(1_000, 0, None)).expect("sound");
+        all.set("a", definition(100, 5, Some("z"))).expect("sound");
+        let mut written = entries(&all);
+        written.remove("z");
+        assert_eq!(definitions(written), Err("a".to_owned()));
+    }
+}

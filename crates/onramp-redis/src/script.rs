@@ -1,0 +1,87 @@
+//! The ledger's script: what it is given and what it answers.
+
+use onramp_fleet::{Act, Answer, MemberView, Place, Refusal};
+use redis::{Cmd, Value};
+
+use crate::limits::ledger_key;
+
+/// The script.
+pub(crate) const LEDGER: &str = include_str!("ledger.lua");
+/// The field of a ledger that is no member.
+const HEAD: &[u8] = b"@";
+/// The numbers before the claim in a member's value, and the one that says what the member holds.
+const NUMBERS: usize = 6;
+const HELD: usize = 3;
+
+/// Adds to a command what the script is given: the number of keys, the keys and the arguments.
+/// `epoch` is the name of the engine's process.
+pub(crate) fn give(command: &mut Cmd, epoch: &str, way: &[Place], act: &Act) {
+    let root = way.last().map_or("", |place| place.name.as_str());
+    let keys: Vec<String> = way.iter().map(|place| ledger_key(root, &place.name)).collect();
+    command.arg(keys.len()).arg(keys).arg(epoch).arg(act.words(way));
+}
+
+/// Reads what the script answers; `None` if it is no answer.
+pub(crate) fn answer(value: Value) -> Option<Result<Answer, Refusal>> {
+    let Value::Array(values) = value else { return None };
+    let values = match <[Value; 6]>::try_from(values) {
+        Ok(values) => values,
+        Err(values) => return refusal(&values).map(Err),
+    };
+    let [turn, granted, young, rate, due, Value::Array(fields)] = values else { return None };
+    let due = match due {
+        Value::BulkString(_) => None,
+        due => Some(usize::try_from(number(&due)?).ok()?),
+    };
+    let (pairs, []) = fields.as_chunks() else { return None };
+    let mut members = Vec::with_capacity(pairs.len());
+    for [field, value] in pairs {
+        let (Value::BulkString(field), Value::BulkString(value)) = (field, value) else {
+            return None;
+        };
+        if field != HEAD {
+            members.push(member(field, value)?);
+        }
+    }
+    members.sort_by(|a, b| (&a.name, a.life).cmp(&(&b.name, b.life)));
+    Some(Ok(Answer {
+        turn: number(&turn)?,
+        granted: number(&granted)?,
+        is_young: number(&young)? != 0,
+        rate: number(&rate)?,
+        members,
+        due,
+    }))
+}
+
+fn refusal(values: &[Value]) -> Option<Refusal> {
+    match values {
+        [Value::BulkString(word)] if word == b"overtaken" => Some(Refusal::Overtaken),
+        [Value::BulkString(word)] if word == b"full" => Some(Refusal::Full),
+        _ => None,
+    }
+}
+
+fn member(field: &[u8], value: &[u8]) -> Option<MemberView> {
+    let (life, name) = std::str::from_utf8(field).ok()?.split_once(' ')?;
+    let (numbers, claim) = value.split_at_checked(NUMBERS * 8)?;
+    let held = f64::from_le_bytes(*numbers.as_chunks().0.get(HELD)?);
+    // Numbers of the script are whole and below 2^53.
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "see above")]
+    let held = held as u64;
+    let claim = std::str::from_utf8(claim).ok()?.parse().ok()?;
+    Some(MemberView { name: name.to_owned(), life: life.parse().ok()?, claim, held })
+}
+
+fn number(value: &Value) -> Option<u64> {
+    let Value::Int(number) = value else { return None };
+    u64::try_from(*number).ok()
+}
+
+#[cfg(test)]
+#[path = "../tests/common/mod.rs"]
+mod common;
+
+#[cfg(test)]
+#[path = "script_tests.rs"]
+mod tests;

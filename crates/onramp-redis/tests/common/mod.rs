@@ -1,0 +1,118 @@
+//! A Redis of the tests' own.
+
+#![allow(dead_code, reason = "each test program uses a part")]
+
+use std::fs::File;
+use std::io::Write as _;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use tempfile::TempDir;
+
+/// How often to look whether something that must come true has come true, and how long to wait
+/// between two looks. The sum is far above what a slow machine needs.
+pub(crate) const LOOKS: u32 = 6_000;
+pub(crate) const LOOK: Duration = Duration::from_millis(10);
+
+/// A server in a folder of its own, which listens on the Unix socket `socket` there. It ends with
+/// this value.
+pub(crate) struct Server {
+    child: Child,
+    arguments: Vec<String>,
+    pub(crate) folder: TempDir,
+}
+
+impl Server {
+    /// Starts a server with these further arguments; `None` if the machine has no Redis.
+    pub(crate) fn start(arguments: &[&str]) -> Option<Self> {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        if !std::env::split_paths(&path).any(|folder| folder.join("redis-server").is_file()) {
+            skip("redis: no redis-server");
+            return None;
+        }
+        let folder = tempfile::tempdir().expect("a folder");
+        let arguments: Vec<String> = arguments.iter().map(|word| (*word).to_owned()).collect();
+        let child = spawn(folder.path(), &arguments);
+        let mut server = Self { child, arguments, folder };
+        server.wait();
+        Some(server)
+    }
+
+    /// Returns the server's URL. Use it if `start` had no other address among its arguments.
+    pub(crate) fn url(&self) -> String {
+        format!("unix://{}", self.folder.path().join("socket").display())
+    }
+
+    /// Kills the server at once, as `kill -9` does.
+    pub(crate) fn kill(&mut self) {
+        self.child.kill().expect("it runs");
+        self.child.wait().expect("it ended");
+    }
+
+    /// Starts a server that was killed again.
+    pub(crate) fn again(&mut self) {
+        self.child = spawn(self.folder.path(), &self.arguments);
+        self.wait();
+    }
+
+    /// Stops the server's process, or lets it go on.
+    pub(crate) fn pause(&self, is_paused: bool) {
+        let signal = if is_paused { "-STOP" } else { "-CONT" };
+        let id = self.child.id().to_string();
+        let done = Command::new("kill").args([signal, &id]).status().expect("there is `kill`");
+        assert!(done.success());
+    }
+
+    /// Waits until the server listens. A server that was killed leaves its socket, so the socket's
+    /// file alone says nothing.
+    fn wait(&mut self) {
+        let socket = self.folder.path().join("socket");
+        eventually("the server listens", || {
+            assert_eq!(self.child.try_wait().expect("a child"), None, "redis-server ended");
+            UnixStream::connect(&socket).is_ok()
+        });
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // A stopped process dies of SIGKILL too.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn spawn(folder: &Path, arguments: &[String]) -> Child {
+    let log = File::create(folder.join("log")).expect("the folder is ours");
+    Command::new("redis-server")
+        .args(["--port", "0", "--save", "", "--appendonly", "no", "--unixsocket", "socket"])
+        .args(arguments)
+        .current_dir(folder)
+        .stdin(Stdio::null())
+        .stdout(log)
+        .spawn()
+        .expect("it is in the path")
+}
+
+/// Waits until something is so.
+pub(crate) fn eventually(what: &str, mut is: impl FnMut() -> bool) {
+    let seen = (0..LOOKS).any(|_| {
+        is() || {
+            thread::sleep(LOOK);
+            false
+        }
+    });
+    assert!(seen, "never: {what}");
+}
+
+/// Prints that a test is skipped because the machine lacks something. In CI nothing may be missing,
+/// so there this function panics and the test fails.
+pub(crate) fn skip(why: &str) {
+    assert!(std::env::var_os("CI").is_none(), "CI has all that tests need: {why}");
+    // The line goes directly to standard error, because the test harness hides what passing tests
+    // print.
+    writeln!(std::io::stderr(), "SKIP: {why}").expect("it is open");
+}
