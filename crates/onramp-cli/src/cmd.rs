@@ -5,6 +5,7 @@ pub(crate) mod completions;
 pub(crate) mod daemon;
 pub(crate) mod demo;
 pub(crate) mod exec;
+pub(crate) mod fleet;
 pub(crate) mod lab;
 pub(crate) mod man;
 pub(crate) mod monitor;

@@ -74,6 +74,17 @@ Examples:
     Shape(cmd::shape::Args),
     Save(cmd::save::Args),
     Top(cmd::top::Args),
+    /// Set and show limits that many hosts have in common
+    #[command(
+        subcommand,
+        after_help = "\
+Examples:
+  onramp fleet limit set tenant-a 10gbit --hosts 40 --engine redis://192.0.2.1
+  onramp daemon --fleet redis://192.0.2.1    # on each host; then:
+  onramp tc qdisc add dev u0 root tbf rate fleet tenant-a burst 64kb latency 50ms
+  onramp fleet show --engine redis://192.0.2.1"
+    )]
+    Fleet(Fleet),
     Monitor(cmd::monitor::Args),
     Man(cmd::man::Args),
     Completions(cmd::completions::Args),
@@ -124,6 +135,28 @@ enum Lab {
 }
 
 #[derive(Debug, Subcommand)]
+enum Fleet {
+    /// Set, delete and list limits
+    #[command(
+        subcommand,
+        after_help = "\
+Examples:
+  onramp fleet limit set tenant-a 10gbit --hosts 40
+  onramp fleet limit list"
+    )]
+    Limit(Limit),
+    Show(cmd::fleet::show::ShowArgs),
+    Top(cmd::fleet::show::TopArgs),
+}
+
+#[derive(Debug, Subcommand)]
+enum Limit {
+    Set(cmd::fleet::limit::SetArgs),
+    Delete(cmd::fleet::limit::DeleteArgs),
+    List(cmd::fleet::limit::ListArgs),
+}
+
+#[derive(Debug, Subcommand)]
 enum Sim {
     Run(cmd::sim::run::Args),
     Sweep(cmd::sim::sweep::Args),
@@ -163,6 +196,11 @@ fn main() -> ExitCode {
         Command::Tc(_) | Command::Ip(_) => unreachable!("they were called above"),
         Command::Man(args) => cmd::man::run(&args),
         Command::Completions(args) => cmd::completions::run(&args),
+        Command::Fleet(Fleet::Limit(Limit::Set(args))) => cmd::fleet::limit::set(&args),
+        Command::Fleet(Fleet::Limit(Limit::Delete(args))) => cmd::fleet::limit::delete(&args),
+        Command::Fleet(Fleet::Limit(Limit::List(args))) => cmd::fleet::limit::list(&args),
+        Command::Fleet(Fleet::Show(args)) => cmd::fleet::show::show(&args),
+        Command::Fleet(Fleet::Top(args)) => cmd::fleet::show::top(&args),
         Command::Lab(Lab::Contention(args)) => cmd::lab::contention::run(&args),
         Command::Lab(Lab::Loopback(args)) => cmd::lab::loopback::run(&args),
         Command::Lab(Lab::Softirq(args)) => cmd::lab::softirq::run(&args),

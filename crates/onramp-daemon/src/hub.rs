@@ -7,6 +7,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use onramp_host::Host;
 use tokio::sync::{Mutex as Turn, OwnedMutexGuard};
 
+use crate::fleet::Board;
+
 /// A host that many tasks share: one task uses it at a time, in the order in which they ask. A
 /// `Hub` is cheap to clone.
 ///
@@ -16,6 +18,7 @@ use tokio::sync::{Mutex as Turn, OwnedMutexGuard};
 pub struct Hub {
     host: Arc<Mutex<Host>>,
     turn: Arc<Turn<()>>,
+    board: Board,
 }
 
 /// Error: a command or other work on the host panicked, which is a bug. The host can still be used.
@@ -34,7 +37,12 @@ impl Hub {
     /// Makes a hub that serves `host`.
     #[must_use]
     pub fn new(host: Host) -> Self {
-        Self { host: Arc::new(Mutex::new(host)), turn: Arc::default() }
+        Self { host: Arc::new(Mutex::new(host)), turn: Arc::default(), board: Board::default() }
+    }
+
+    /// Returns what the daemon knows of its shares of a fleet's limits.
+    pub(crate) const fn board(&self) -> &Board {
+        &self.board
     }
 
     /// Returns the host behind its mutex, for callers that do not wait for a turn. Locking the

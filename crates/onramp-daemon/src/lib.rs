@@ -10,6 +10,7 @@ mod config;
 pub mod dispatch;
 pub mod feed;
 mod figures;
+pub mod fleet;
 pub mod http;
 pub mod hub;
 mod interfaces;

@@ -11,9 +11,9 @@ use std::time::Duration;
 
 use onramp::DropReason;
 
-use self::tables::{CLASSES, DEVICES, QDISCS, QUEUES, RELAYS, Table};
+use self::tables::{CLASSES, DEVICES, QDISCS, QUEUES, RELAYS, SHARES, Table};
 use self::text::{Labels, Text, Type};
-use crate::snapshot::{Class, Counts, Device, Histogram, Qdisc, Queue, Relay, Snapshot};
+use crate::snapshot::{Class, Counts, Device, Histogram, Qdisc, Queue, Relay, Share, Snapshot};
 
 /// Content type of the document of metrics.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -67,6 +67,7 @@ pub fn write(snapshot: &Snapshot, device: Option<&str>, detail: Detail) -> Strin
     text.sample("onramp_build_info", &version, 1);
     devices(&mut text, &all.devices);
     relays(&mut text, &all.relays);
+    shares(&mut text, &all.shares);
     table(&mut text, QUEUES, &all.queues);
     if detail >= Detail::Queue {
         let about = "Packets dropped in front of the device or by it, by reason.";
@@ -90,6 +91,7 @@ pub fn write(snapshot: &Snapshot, device: Option<&str>, detail: Detail) -> Strin
 struct Things<'a> {
     devices: Vec<(Labels, Sum)>,
     relays: Vec<(Labels, &'a Relay)>,
+    shares: Vec<(Labels, &'a Share)>,
     queues: Vec<(Labels, &'a Queue)>,
     qdiscs: Vec<(Labels, &'a Qdisc)>,
     classes: Vec<(Labels, &'a Class)>,
@@ -122,6 +124,10 @@ impl<'a> Things<'a> {
                 }
             }
             things.relays.extend(device.relay.iter().map(|relay| (labels.clone(), relay)));
+            for share in &device.shares {
+                let labels = labels.clone().with("place", &share.place);
+                things.shares.push((labels.with("limit", &share.limit), share));
+            }
             let sum = Sum::new(device, &labels);
             things.devices.push((labels, sum));
         }
@@ -214,6 +220,19 @@ fn relays(text: &mut Text, relays: &[(Labels, &Relay)]) {
     let about = "Answers of the server that the relay refused, by reason.";
     let name = "onramp_relay_answers_refused_total";
     drops(text, name, about, relays, |relay| &relay.answers.refused);
+}
+
+fn shares(text: &mut Text, shares: &[(Labels, &Share)]) {
+    table(text, SHARES, shares);
+    let about = "Time since the last answer of the fleet's engine.";
+    let name = "onramp_fleet_answer_age_seconds";
+    let answered = shares.iter().filter_map(|(labels, share)| Some((labels, share.answer_age_ms?)));
+    for (at, (labels, age_ms)) in answered.enumerate() {
+        if at == 0 {
+            text.family(name, Type::Gauge, about);
+        }
+        text.sample(name, labels, Duration::from_millis(age_ms).as_secs_f64());
+    }
 }
 
 fn qdiscs(text: &mut Text, qdiscs: &[(Labels, &Qdisc)]) {

@@ -15,6 +15,7 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tracing::{error, info, warn};
 
+use crate::fleet::{self, Fleet};
 use crate::http;
 use crate::hub::Hub;
 use crate::session::{self, Session};
@@ -52,6 +53,8 @@ pub struct Options {
     pub slack: Option<Duration>,
     /// Limits for clients of the socket.
     pub limits: Limits,
+    /// The fleet that the daemon belongs to; `None`: none.
+    pub fleet: Option<fleet::Options>,
 }
 
 /// A daemon that has opened its socket but does not serve clients yet.
@@ -113,6 +116,7 @@ impl Daemon {
         if let Some(slack) = options.slack {
             host.set_slack(slack);
         }
+        host.set_in_fleet(options.fleet.is_some());
         let path = options.socket.clone().unwrap_or_else(find_path);
         let (socket, listener) = Socket::open(&path)?;
         let listener = UnixListener::from_std(listener)
@@ -170,6 +174,13 @@ impl Daemon {
             let sampler = Arc::clone(watched.sampler());
             clients.sessions.spawn(http::serve(web, sampler, options.web_control, limits, end));
         }
+        // The thread goes on until the devices are closed, because their rates stay as they are when
+        // it has ended.
+        let _fleet = options.fleet.and_then(|fleet| {
+            Fleet::start(fleet, hub.clone())
+                .inspect_err(|error| error!("cannot start the fleet's thread: {error}"))
+                .ok()
+        });
         notify::tell(notify::READY);
         loop {
             tokio::select! {

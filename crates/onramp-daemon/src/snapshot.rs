@@ -9,11 +9,14 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use onramp::DropReason;
-use onramp_core::Handle;
 use onramp_core::stats::PortSnapshot;
 use onramp_core::view::{ClassView, Extra, QdiscView};
+use onramp_core::{Clock as _, Handle};
 use onramp_host::{DeviceView, RelayView};
+use onramp_redis::BootClock;
 use serde::{Deserialize, Serialize};
+
+use crate::fleet::{Key, ShareRow};
 
 pub use self::histogram::Histogram;
 pub use self::rates::{RateMeter, Reason, Row, Stats, What};
@@ -62,8 +65,49 @@ pub struct Device {
     /// Counters of the relay of a `udp` device with `listen`; `None` for other devices.
     #[serde(default)]
     pub relay: Option<Relay>,
+    /// The device's shares of limits that a fleet of hosts has in common.
+    #[serde(default)]
+    pub shares: Vec<Share>,
     /// Transmit queues of the device.
     pub queues: Vec<Queue>,
+}
+
+/// A share of a limit that a fleet of hosts has in common: the rate of a qdisc or class.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Share {
+    /// The qdisc or class.
+    pub place: String,
+    /// Name of the limit.
+    pub limit: String,
+    /// Weight among the members of the limit.
+    pub weight: u32,
+    /// What the qdisc or class wants to send, in bytes per second.
+    pub demand_bytes_per_second: u64,
+    /// The share, in bytes per second.
+    pub share_bytes_per_second: u64,
+    /// What is guaranteed while the engine does not answer, in bytes per second.
+    pub floor_bytes_per_second: u64,
+    /// How the share came about: `granted` (by the ledger), `alone` (the engine does not answer),
+    /// `full` (the limit has all the hosts it may have), `unknown` (no such limit is known).
+    pub standing: Name,
+    /// Milliseconds since the engine's last answer; `None`: it has not answered yet.
+    pub answer_age_ms: Option<u64>,
+}
+
+impl Share {
+    pub(crate) fn of((_, place, limit): &Key, row: &ShareRow) -> Self {
+        let age_ms = |answered| BootClock.now().since(answered) / 1_000_000;
+        Self {
+            place: place.to_string(),
+            limit: limit.clone(),
+            weight: row.weight,
+            demand_bytes_per_second: row.demand,
+            share_bytes_per_second: row.share,
+            floor_bytes_per_second: row.floor,
+            standing: row.standing.word().into(),
+            answer_age_ms: row.answered.map(age_ms),
+        }
+    }
 }
 
 /// What the relay of a `udp` device has done.
@@ -251,6 +295,7 @@ impl From<&DeviceView> for Device {
             txqueuelen: view.txqueuelen,
             peer: view.peer.clone(),
             relay: view.relay.as_ref().map(Relay::from),
+            shares: Vec::new(),
             queues,
         }
     }

@@ -22,7 +22,7 @@ use self::drops::Drops;
 use self::lines::EventLines;
 use crate::http::{Sampler, Source, Turn};
 use crate::hub::{Died, Hub};
-use crate::snapshot::{Device, Query, RateMeter};
+use crate::snapshot::{Device, Query, RateMeter, Share};
 use crate::wire;
 
 /// Maximum memory, in bytes, for events that slow clients have not read yet. `KEPT` is the number
@@ -53,7 +53,15 @@ struct Events {
 impl Source for Hub {
     fn devices(&self) -> Vec<Device> {
         let views = self.host().lock().unwrap_or_else(PoisonError::into_inner).devices();
-        views.iter().map(Device::from).collect()
+        let shares = |device: &Device| {
+            let rows = self.board().of(&device.name);
+            rows.iter().map(|(key, row)| Share::of(key, row)).collect()
+        };
+        let device = |view| {
+            let device = Device::from(view);
+            Device { shares: shares(&device), ..device }
+        };
+        views.iter().map(device).collect()
     }
 
     fn exec(&self, words: &[String]) -> Reply {

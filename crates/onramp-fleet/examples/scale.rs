@@ -22,8 +22,7 @@ fn one_limit(hosts: u32) {
     let rate = u64::from(hosts) * 4 * MBIT;
     let floor = rate / 20 / u64::from(hosts);
     let mut world = World::new(1, Duration::from_millis(1)..Duration::from_millis(3));
-    let definition =
-        Definition { rate, weight: 1, guaranteed: 0, hosts, floor, parent: None };
+    let definition = Definition { rate, weight: 1, guaranteed: 0, hosts, floor, parent: None };
     world.set("limit", definition).expect("a sound limit");
     let count = hosts as usize;
     let mut wants = vec![2 * MBIT; count];

@@ -147,25 +147,29 @@ impl Definitions {
         if definition.hosts > 0 && self.parts(name).next().is_some() {
             return Err(DefinitionError::Parent(name.to_owned()));
         }
+        // Before this change there was no circle, so a circle leads through `name`.
         let mut at = name;
-        let mut steps = 0;
         while let Some(parent) = self.0[at].parent.as_deref() {
-            let Some(above) = self.0.get(parent) else {
-                return Err(DefinitionError::NoParent(parent.to_owned()));
-            };
-            steps += 1;
-            if parent == name || steps > self.0.len() {
+            if parent == name {
                 return Err(DefinitionError::Circle(name.to_owned()));
             }
-            if above.hosts > 0 {
-                return Err(DefinitionError::Parent(parent.to_owned()));
-            }
-            let reserve = self.reserve(parent);
-            if reserve > u128::from(above.rate) {
-                let (parent, rate) = (parent.to_owned(), above.rate);
-                return Err(DefinitionError::Aside { parent, reserve, rate });
+            if !self.0.contains_key(parent) {
+                return Err(DefinitionError::NoParent(parent.to_owned()));
             }
             at = parent;
+        }
+        let mut next = Some(name);
+        while let Some(at) = next {
+            let above = &self.0[at];
+            if at != name && above.hosts > 0 {
+                return Err(DefinitionError::Parent(at.to_owned()));
+            }
+            let reserve = self.reserve(at);
+            if reserve > u128::from(above.rate) {
+                let (parent, rate) = (at.to_owned(), above.rate);
+                return Err(DefinitionError::Aside { parent, reserve, rate });
+            }
+            next = above.parent.as_deref();
         }
         Ok(())
     }
@@ -220,6 +224,19 @@ impl Definitions {
         Some(Joined { way, claims, weight: weight.max(1), floor: definition.floor })
     }
 
+    /// Returns the names of the ledgers in which the members of a limit are: its own ledger, or those
+    /// of its smallest groups. None if there is no such limit.
+    #[must_use]
+    pub fn ledgers(&self, limit: &str) -> Vec<String> {
+        match self.0.get(limit).map(|definition| definition.hosts) {
+            None => Vec::new(),
+            Some(..=GROUP_MAX) => vec![limit.to_owned()],
+            Some(hosts) => {
+                (0..hosts.div_ceil(GROUP)).map(|index| group(limit, 1, index.into())).collect()
+            }
+        }
+    }
+
     fn parts(&self, name: &str) -> impl Iterator<Item = &String> {
         let of = move |part: &&String| self.0[*part].parent.as_deref() == Some(name);
         self.0.keys().filter(of)
@@ -242,11 +259,15 @@ fn groups(limit: &str, host: &str, hosts: u32) -> Vec<String> {
     while members > GROUP_MAX {
         members = members.div_ceil(GROUP);
         index %= u64::from(members);
-        // No limit's name has a '#'.
-        names.push(format!("{limit}#{level}.{index}"));
+        names.push(group(limit, level, index));
         level += 1;
     }
     names
+}
+
+/// Returns the name of a group. No limit's name has a `#`.
+fn group(limit: &str, level: u32, index: u64) -> String {
+    format!("{limit}#{level}.{index}")
 }
 
 /// Returns a number that depends on all letters of `name` and is the same in all versions.
@@ -259,4 +280,79 @@ fn hash(name: &str) -> u64 {
     let hash = name.bytes().fold(start, mix);
     let hash = (hash ^ (hash >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd);
     hash ^ (hash >> 33)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn definition(rate: u64, hosts: u32, floor: u64, parent: Option<&str>) -> Definition {
+        let parent = parent.map(str::to_owned);
+        Definition { rate, weight: 1, guaranteed: 0, hosts, floor, parent }
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused() {
+        let mut all = Definitions::new();
+        all.set("company", definition(1_000, 0, 0, None)).expect("sound");
+        all.set("tenant", definition(800, 4, 100, Some("company"))).expect("sound");
+        let before = all.clone();
+        let long = "n".repeat(65);
+        let cases = [
+            ("", definition(1, 0, 0, None), "expected 1 to 64 letters"),
+            (&*long, definition(1, 0, 0, None), "expected 1 to 64 letters"),
+            ("a b", definition(1, 0, 0, None), "expected 1 to 64 letters"),
+            ("a#1.0", definition(1, 0, 0, None), "expected 1 to 64 letters"),
+            ("a", definition(0, 1, 0, None), "rate: expected at least 1"),
+            ("a", Definition { weight: 0, ..definition(9, 1, 0, None) }, "weight: expected at"),
+            ("a", definition(99, 10, 10, None), "together are 100 bytes/s, more than the limit"),
+            ("a", Definition { guaranteed: 10, ..definition(9, 1, 0, None) }, "guaranteed: "),
+            ("a", definition(9, 1, 0, Some("b")), "there is no limit \"b\""),
+            ("a", definition(9, 0, 0, Some("a")), "\"a\" would be a part of itself"),
+            ("company", definition(1_000, 0, 0, Some("tenant")), "would be a part of itself"),
+            ("a", definition(9, 1, 0, Some("tenant")), "\"tenant\" has hosts of its own"),
+            ("company", definition(1_000, 1, 0, None), "\"company\" has hosts of its own"),
+            ("a", definition(999, 1, 601, Some("company")), "set 1001 bytes/s aside"),
+            ("company", definition(300, 0, 0, None), "set 400 bytes/s aside"),
+        ];
+        for (name, definition, why) in cases {
+            let error = all.set(name, definition).expect_err(why).to_string();
+            assert!(error.contains(why), "{error}");
+            assert_eq!(all, before);
+        }
+        assert_eq!(all.delete("company"), Err(DefinitionError::HasParts("company".to_owned())));
+        assert_eq!(all.delete("b"), Err(DefinitionError::Unknown("b".to_owned())));
+        all.delete("tenant").expect("it has no parts");
+        all.delete("company").expect("it has no parts any more");
+    }
+
+    #[test]
+    fn a_circle_is_refused() {
+        let mut all = Definitions::new();
+        all.set("a", definition(9, 0, 0, None)).expect("sound");
+        all.set("b", definition(9, 0, 0, Some("a"))).expect("sound");
+        let error = all.set("a", definition(9, 0, 0, Some("b"))).expect_err("a circle");
+        assert_eq!(error, DefinitionError::Circle("a".to_owned()));
+    }
+
+    #[test]
+    fn hosts_of_a_large_limit_are_in_groups() {
+        let mut all = Definitions::new();
+        all.set("small", definition(1_000, GROUP_MAX, 0, None)).expect("sound");
+        all.set("large", definition(1_000, 10_000, 0, None)).expect("sound");
+        assert_eq!(all.ledgers("small"), ["small"]);
+        assert_eq!(all.joined("small", "h", 1).expect("it has hosts").way.len(), 1);
+        assert!(all.ledgers("none").is_empty() && all.joined("none", "h", 1).is_none());
+        let ledgers = all.ledgers("large");
+        assert_eq!(ledgers.len(), 209);
+        let mut sizes = BTreeMap::<String, usize>::new();
+        for host in 0..10_000 {
+            let way = all.joined("large", &format!("host-{host}"), 1).expect("it has hosts").way;
+            assert_eq!(way.len(), 3);
+            assert!(ledgers.contains(&way[0].name) && way[1].name.starts_with("large#2."));
+            *sizes.entry(way[0].name.clone()).or_default() += 1;
+        }
+        let most = sizes.values().max().expect("there are groups");
+        assert!(sizes.len() == 209 && *most < 96, "{most}");
+    }
 }

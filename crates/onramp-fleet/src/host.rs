@@ -57,6 +57,8 @@ pub struct Host {
     joined: Joined,
     demand: u64,
     turn: u64,
+    /// The guaranteed rate, as far as the ledger knows of it.
+    sure: u64,
     /// What the ledger granted, and until when.
     held: u64,
     until: Instant,
@@ -108,6 +110,7 @@ impl Host {
             joined,
             demand: 0,
             turn: 0,
+            sure: floor,
             held: floor,
             until: now,
             target: floor,
@@ -125,10 +128,10 @@ impl Host {
     #[must_use]
     pub fn rate(&self, now: Instant) -> u64 {
         if now >= self.until {
-            return self.joined.floor;
+            return self.sure;
         }
         let want = self.asked.as_ref().and_then(|asked| asked.report).map(|(_, want)| want);
-        self.held.min(want.unwrap_or(u64::MAX)).max(self.joined.floor)
+        self.held.min(want.unwrap_or(u64::MAX))
     }
 
     /// Sets what the host wants to send, in bytes per second.
@@ -137,8 +140,14 @@ impl Host {
     }
 
     /// Replaces what the host knows about the limit, for example because an operator changed it.
+    /// The host gives up waiting for an answer, because the answer may be about another way.
     pub fn set_joined(&mut self, joined: Joined) {
-        self.joined = joined;
+        if joined != self.joined {
+            self.failed();
+            // Until the ledger has answered, other hosts may not have heard of a higher floor.
+            self.sure = self.sure.min(joined.floor);
+            self.joined = joined;
+        }
     }
 
     /// Returns what the host knows about the limit.
@@ -233,7 +242,8 @@ impl Host {
         }
         self.refused = None;
         self.answered = Some(now);
-        self.held = answer.granted.min(want).max(self.joined.floor);
+        self.held = answer.granted.min(want);
+        self.sure = self.joined.floor;
         self.until = until;
         let mine = self.claim();
         self.target = self.share(&answer, &(self.name.clone(), self.life), &mine);

@@ -233,7 +233,8 @@ impl Book {
             true => report.holding,
             false => room.max(known.min(report.holding)),
         };
-        let held = report.want.min(most).max(report.floor);
+        // What is guaranteed to a host fits, except for a moment after an operator raised it.
+        let held = report.want.max(report.floor).min(most);
         let member = Member {
             turn: report.turn,
             floor: report.floor,

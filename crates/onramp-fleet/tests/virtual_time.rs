@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use onramp_core::Instant;
 use onramp_fleet::world::{Engine, World};
-use onramp_fleet::{Definition, divide};
+use onramp_fleet::{Act, Book, Definition, Definitions, HOLD, Host, TICK, divide};
 
 const MBIT: u64 = 125_000;
 const RATE: u64 = 200 * MBIT;
@@ -92,4 +92,51 @@ fn a_killed_engine_that_comes_back_empty() {
     pass(&mut world, ms(2_000));
     assert!(world.sum("tenant") >= RATE * 98 / 100, "{}", world.sum("tenant"));
     assert!(world.now() > Instant(0));
+}
+
+/// A host that hears first of a higher floor does not send at it before the ledger has the room.
+#[test]
+fn a_raised_floor_waits_for_room() {
+    let definition = |floor| Definition { floor, ..limit(1_000, 2) };
+    let mut all = Definitions::new();
+    let mut book = Book::new();
+    let mut set = |floor, book: &mut Book| {
+        all.set("tenant", definition(floor)).expect("a sound limit");
+        book.define("tenant", all.terms("tenant").expect("it is set"));
+        ["a", "b"].map(|host| all.joined("tenant", host, 1).expect("it has hosts"))
+    };
+    let [of_a, of_b] = set(0, &mut book);
+    let mut now = Instant(0);
+    let mut a = Host::new("a", 1, of_a, now);
+    let mut b = Host::new("b", 2, of_b, now);
+    a.set_demand(1_000);
+    let tick = |hosts: &mut [&mut Host], now: &mut Instant, book: &mut Book| {
+        *now = *now + TICK;
+        for host in hosts {
+            while let Some(act) = host.poll(*now) {
+                let Act::Report(report) = act else { panic!("there is one ledger") };
+                let answer = book.report(now.0 / 1_000, &host.joined().way, &report);
+                host.reported(*now, answer);
+            }
+        }
+    };
+    for _ in 0..30 {
+        tick(&mut [&mut a, &mut b], &mut now, &mut book);
+    }
+    assert_eq!((a.rate(now), b.rate(now)), (1_000, 0));
+    let [of_a, of_b] = set(400, &mut book);
+    b.set_joined(of_b);
+    for _ in 0..5 {
+        tick(&mut [&mut b], &mut now, &mut book);
+        assert!(a.rate(now) + b.rate(now) <= 1_000, "{} and {}", a.rate(now), b.rate(now));
+    }
+    a.set_joined(of_a);
+    for _ in 0..5 {
+        tick(&mut [&mut a, &mut b], &mut now, &mut book);
+        assert!(a.rate(now) + b.rate(now) <= 1_000, "{} and {}", a.rate(now), b.rate(now));
+    }
+    assert_eq!((a.rate(now), b.rate(now)), (600, 400));
+    // Without the engine, each falls to its new floor.
+    now = now + 2 * HOLD;
+    assert_eq!((a.rate(now), b.rate(now)), (400, 400));
 }

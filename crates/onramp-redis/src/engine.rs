@@ -16,8 +16,10 @@ use redis::{
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
-use crate::limits::{DELETED, Entry, LIMITS, RATE_END, definitions, entries, terms_key};
-use crate::script::{LEDGER, answer, give};
+use crate::limits::{
+    DELETED, Entry, LIMITS, RATE_END, definitions, entries, ledger_key, terms_key,
+};
+use crate::script::{Held, LEDGER, answer, give, held};
 
 const SET: &str = include_str!("set.lua");
 
@@ -194,6 +196,28 @@ impl Engine {
     /// [`EngineError`]; see [`set`](Self::set).
     pub async fn delete(&self, name: &str) -> Result<(), EngineError> {
         self.change(|all| all.delete(name).map(|_| ())).await
+    }
+
+    /// Returns what the ledgers of a limit say: its hosts, or the limits that are its parts, in the
+    /// order of their names. `all` are all limits, as [`limits`](Self::limits) returns them. Nothing
+    /// changes.
+    ///
+    /// # Errors
+    ///
+    /// [`EngineError`].
+    pub async fn members(&self, all: &Definitions, limit: &str) -> Result<Vec<Held>, EngineError> {
+        let mut root = limit;
+        while let Some(parent) = all.get(root).and_then(|limit| limit.parent.as_deref()) {
+            root = parent;
+        }
+        let mut members = Vec::new();
+        for ledger in all.ledgers(limit) {
+            let command = redis::cmd("HGETALL").arg(ledger_key(root, &ledger)).to_owned();
+            let fields: Vec<(Vec<u8>, Vec<u8>)> = self.query(&command).await?;
+            members.extend(held(&fields).ok_or(EngineError::Damaged(ledger))?);
+        }
+        members.sort_by(|a, b| (&a.name, a.life).cmp(&(&b.name, b.life)));
+        Ok(members)
     }
 
     async fn versioned_limits(&self) -> Result<(String, Definitions), EngineError> {

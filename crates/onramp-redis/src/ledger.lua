@@ -15,12 +15,13 @@
 -- it should hold and when somebody last found that; -1: never) and the claim. All rates are below
 -- 2^53, so numbers in Lua are exact.
 --
--- Field "@" has the ledger's clock, the engine's clock at the last call, the lowest rate and the
--- largest reserve that anyone remembered, what all members hold, what is guaranteed to them, a time
--- before which nobody's time runs out, and the engine's process. With these sums, a call need not
--- look at each member.
+-- Field "@" has the ledger's clock, the clock that it follows (its time at the last call, and its
+-- name: that of the ledger above, or "@" for the engine's clock), the terms that the ledger last knew
+-- (or the lowest rate and the largest reserve that anyone remembered since), what all members hold,
+-- what is guaranteed to them, a time before which nobody's time runs out, and the engine's process.
+-- With these sums, a call need not look at each member.
 
-local STEP, KEEP, TICK = 200000, 1200000, 100000
+local STEP, KEEP, TICK = 150000, 1200000, 100000
 local EXPIRY_MS = 60000
 local NONE, NEVER = -1, 2 ^ 53
 local NUMBERS, NUMBERS_LENGTH = '<dddddd', 48
@@ -72,22 +73,27 @@ local function let_go(place)
   end
 end
 
--- Moves the clocks of all ledgers on the way, and makes the ledgers that do not exist.
+-- Moves the clocks of all ledgers on the way, the highest first, and makes the ledgers that do not
+-- exist. A ledger beneath follows the clock of the ledger above.
 local epoch, act, count = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local way = {}
-for i = 1, count do
+local leader, leads, step = '@', now, STEP
+for i = count, 1, -1 do
   local at = 1 + 3 * i
   local key = KEYS[i]
   local tree, name = string.match(key, '^(.-):ledger:(.*)$')
-  local place = { key = key, child = '0 ' .. name }
+  local place = { key = key, child = '0 ' .. name, leader = leader, leads = leads }
   local rate, reserve = tonumber(ARGV[at + 1]), tonumber(ARGV[at + 2])
   place.clock, place.held, place.floors, place.first = 0, 0, 0, NEVER
   local head = call('HGET', key, '@')
   if head then
-    local clock, seen, low, high, held, floors, first, process =
-      string.match(head, '^(%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (.*)$')
+    local clock, led, by, low, high, held, floors, first, process =
+      string.match(head, '^(%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (.*)$')
     if process == epoch then
-      place.clock = clock + min(max(now - seen, 0), STEP)
+      place.clock = tonumber(clock)
+      if by == leader then
+        place.clock = place.clock + min(max(leads - led, 0), step)
+      end
       place.held, place.floors, place.first = tonumber(held), tonumber(floors), tonumber(first)
       rate, reserve = min(low, rate), max(high, reserve)
       if place.clock >= place.first then
@@ -99,26 +105,26 @@ for i = 1, count do
       call('DEL', key)
     end
   end
-  place.low, place.high = rate, reserve
   place.is_young = place.clock < KEEP
   place.is_limit = ARGV[at] == '1'
+  place.rate, place.reserve = huge, 0
   if place.is_limit then
     local terms = call('GET', tree .. ':limit:' .. name)
     if terms then
       rate, reserve = string.match(terms, '^(%d+) (%d+)')
     end
     place.rate, place.reserve = tonumber(rate), tonumber(reserve)
-  else
-    place.rate, place.reserve = huge, 0
   end
+  place.low, place.high = tonumber(rate), tonumber(reserve)
   way[i] = place
+  leader, leads, step = name, place.clock, huge
 end
 
 local function save()
   for i = 1, count do
     local p = way[i]
-    local head = ('%.0f %.0f %.0f %.0f %.0f %.0f %.0f %s'):format(
-      p.clock, now, p.low, p.high, p.held, p.floors, p.first, epoch)
+    local head = ('%.0f %.0f %s %.0f %.0f %.0f %.0f %.0f %s'):format(
+      p.clock, p.leads, p.leader, p.low, p.high, p.held, p.floors, p.first, epoch)
     call('HSET', p.key, '@', head)
     call('PEXPIRE', p.key, EXPIRY_MS)
   end
@@ -133,14 +139,16 @@ local function used(place)
   return place.held + aside(place)
 end
 
--- What the ledger has to give: of its limit, and of what it holds of the limit above.
-local function free(at)
+-- What the ledger may give out in all: its limit, but not more than it holds of the limit above,
+-- less what the ledger above has given out too much.
+local function rate_of(at)
   local rate = way[at].rate
-  if at < count then
-    local member = get(way[at + 1], way[at].child)
-    rate = min(rate, member and member.held or 0)
+  if at == count then
+    return rate
   end
-  return max(rate - used(way[at]), 0)
+  local member = get(way[at + 1], way[at].child)
+  local excess = max(used(way[at + 1]) - rate_of(at + 1), 0)
+  return min(rate, max((member and member.held or 0) - excess, 0))
 end
 
 -- Renews what each ledger holds of the ledger above, and returns the highest place for which nobody
@@ -158,8 +166,11 @@ local function touch()
       local claim = ('1;%.0f;%.0f'):format(floor * 1024, floor)
       member = { turn = 0, held = 0, aim = NONE, divided = NONE, claim = claim }
     end
+    -- What is set aside for a host that the ledger beneath has let go of is the business of the
+    -- ledger above from now on.
+    local less = max(floor_before - floor, 0)
     member.floor = floor
-    member.held = max(member.held, used(place))
+    member.held = max(member.held - less, used(place))
     member.ends = above.clock + KEEP
     put(above, place.child, member, held_before, floor_before)
     if member.divided == NONE or above.clock - member.divided >= TICK then
@@ -168,6 +179,7 @@ local function touch()
   end
   return due
 end
+touch()
 
 local function answer(at, turn, granted, due)
   local place = way[at]
@@ -208,8 +220,14 @@ if act == 'report' then
     end
   end
   local known = before and before.held or floor
-  local most = place.is_young and max(known, holding) or known + free(1)
-  local held = max(min(want, most), floor)
+  -- What the ledger knew of the host can be more than the host holds, if a report was late. So the
+  -- host keeps what both know of, and gets more only while all shares together fit.
+  local most = holding
+  if not place.is_young then
+    most = max(min(known, holding), known + rate_of(1) - used(place), 0)
+  end
+  -- What is guaranteed to a host fits, except for a moment after an operator raised it.
+  local held = min(max(want, floor), most)
   local member = {
     ends = place.clock + KEEP, turn = turn, floor = floor, held = held, aim = NONE, divided = NONE,
     claim = claim,
@@ -219,14 +237,13 @@ if act == 'report' then
   return answer(1, turn, held, due)
 elseif act == 'climb' then
   local at, claim, want = ARGV[rest] + 1, ARGV[rest + 1], tonumber(ARGV[rest + 2])
-  touch()
   local place, above = way[at], way[at + 1]
   local member = get(above, place.child)
   local before = member.held
   member.claim = claim
   if want then
-    local most = above.is_young and member.held or member.held + free(at + 1)
-    member.held = max(min(want, most), used(place), member.floor)
+    local free = above.is_young and 0 or max(rate_of(at + 1) - used(above), 0)
+    member.held = max(min(want, before + free), used(place), member.floor)
     member.aim = want
     member.divided = above.clock
   end

@@ -12,3 +12,4 @@ pub use self::clock::BootClock;
 pub use self::drive::{Limit, Member, Share, drive};
 pub use self::engine::{Engine, EngineError};
 pub use self::roles::{HOST_RULES, OPERATOR_RULES};
+pub use self::script::Held;

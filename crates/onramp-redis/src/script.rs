@@ -1,6 +1,8 @@
 //! The ledger's script: what it is given and what it answers.
 
-use onramp_fleet::{Act, Answer, MemberView, Place, Refusal};
+use std::time::Duration;
+
+use onramp_fleet::{Act, Answer, Claim, MemberView, Place, Refusal};
 use redis::{Cmd, Value};
 
 use crate::limits::ledger_key;
@@ -71,6 +73,40 @@ fn member(field: &[u8], value: &[u8]) -> Option<MemberView> {
     let held = held as u64;
     let claim = std::str::from_utf8(claim).ok()?.parse().ok()?;
     Some(MemberView { name: name.to_owned(), life: life.parse().ok()?, claim, held })
+}
+
+/// A member of a ledger: a host, or a limit that is a part of another one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Held {
+    /// Name of the host or limit.
+    pub name: String,
+    /// The number that tells the lives of a host's program apart; 0 for a limit.
+    pub life: u64,
+    /// What the member wants.
+    pub claim: Claim,
+    /// What the member holds, in bytes per second.
+    pub held: u64,
+    /// How long the ledger still keeps this for the member, counted from the ledger's last change.
+    pub left: Duration,
+}
+
+/// Reads the members of a ledger from its fields; `None` if these are no such fields.
+pub(crate) fn held(fields: &[(Vec<u8>, Vec<u8>)]) -> Option<Vec<Held>> {
+    let Some((_, head)) = fields.iter().find(|(field, _)| field == HEAD) else {
+        return fields.is_empty().then(Vec::new);
+    };
+    let clock: f64 = std::str::from_utf8(head).ok()?.split(' ').next()?.parse().ok()?;
+    let mut members = Vec::new();
+    for (field, value) in fields.iter().filter(|(field, _)| field != HEAD) {
+        let MemberView { name, life, claim, held } = member(field, value)?;
+        let ends = f64::from_le_bytes(*value.as_chunks().0.first()?);
+        if ends > clock {
+            let left = Duration::try_from_secs_f64((ends - clock) / 1e6).unwrap_or_default();
+            members.push(Held { name, life, claim, held, left });
+        }
+    }
+    Some(members)
 }
 
 fn number(value: &Value) -> Option<u64> {

@@ -7,11 +7,14 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Result, anyhow};
+use onramp_core::Rate;
+use onramp_daemon::fleet;
 use onramp_daemon::serve::{self, Limits, Options};
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
+use crate::cmd::fleet::engine;
 use crate::error::usage;
 
 /// Run the daemon that owns devices and carries out `onramp tc` and `onramp ip`
@@ -49,6 +52,24 @@ pub(crate) struct Args {
     /// [default: a wake-up for each packet, but at most one in 90 microseconds]
     #[arg(long, value_name = "US", value_parser = clap::value_parser!(u64).range(..=1_000_000))]
     slack: Option<u64>,
+    /// The engine of the fleet that this host belongs to, a Redis server:
+    /// redis://USER:PASSWORD@HOST:PORT, rediss://… (TLS), or unix:///PATH; @FILE reads the URL from
+    /// a file. Commands of tc may then say `fleet LIMIT` in place of a rate
+    #[arg(long, value_name = "URL")]
+    fleet: Option<String>,
+    /// The name by which the fleet knows this host; no two hosts have the same [default: the
+    /// machine's name]
+    #[arg(long, value_name = "NAME", requires = "fleet")]
+    fleet_name: Option<String>,
+    /// The rate of qdiscs and classes that follow a limit before the daemon has heard of it, because
+    /// the engine has not answered since the daemon began; at most the limit's --floor [default: 0,
+    /// so that nothing passes]
+    #[arg(long, value_name = "RATE", requires = "fleet")]
+    fleet_floor: Option<Rate>,
+    /// The certificate (PEM) of the authority that signed the engine's certificate [default: those
+    /// that the machine trusts]
+    #[arg(long, value_name = "FILE", requires = "fleet")]
+    fleet_authority: Option<PathBuf>,
     /// Level of the log: error, warn, info, debug or trace; or levels for parts of the program, as
     /// in `info,onramp_daemon=debug` [default: $RUST_LOG, else info]
     #[arg(long, value_name = "FILTER")]
@@ -56,7 +77,14 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: Args) -> Result<()> {
-    let Args { socket, config, metrics, web_control, catch_up, slack, log } = args;
+    let Args { socket, config, metrics, web_control, catch_up, slack, .. } = args;
+    let fleet = args.fleet.as_deref().map(|url| -> Result<fleet::Options> {
+        let engine = engine("--fleet", url, args.fleet_authority.as_deref())?;
+        let floor = args.fleet_floor.map_or(0, Rate::as_bytes_per_second);
+        Ok(fleet::Options { engine, name: name(args.fleet_name.clone())?, floor })
+    });
+    let fleet = fleet.transpose()?;
+    let log = args.log;
     let filter = log.or_else(|| std::env::var("RUST_LOG").ok().filter(|text| !text.is_empty()));
     let filter = filter.unwrap_or_else(|| "info".to_owned());
     let filter = targets(&filter)?;
@@ -65,8 +93,20 @@ pub(crate) fn run(args: Args) -> Result<()> {
     let limits = Limits::default();
     let catch_up = catch_up.map(Duration::from_millis);
     let slack = slack.map(Duration::from_micros);
-    let options = Options { socket, config, metrics, web_control, catch_up, slack, limits };
+    let options = Options { socket, config, metrics, web_control, catch_up, slack, limits, fleet };
     serve::run(options).map_err(|error| anyhow!(error))
+}
+
+/// Returns the name by which the fleet knows this host.
+fn name(given: Option<String>) -> Result<String> {
+    let machine = || rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let name = given.unwrap_or_else(machine);
+    let fits = |letter: char| letter.is_ascii_alphanumeric() || "._-".contains(letter);
+    if name.is_empty() || name.len() > 64 || !name.chars().all(fits) {
+        let expected = "expected 1 to 64 letters, digits, '.', '_' or '-'";
+        return Err(usage(format!("--fleet-name {name:?}: {expected}")));
+    }
+    Ok(name)
 }
 
 /// Parses the filter for log messages. A part of the filter without `=` must be a level, such as

@@ -2,7 +2,7 @@
 
 use super::Sum;
 use super::text::Type;
-use crate::snapshot::{Class, Qdisc, Queue, Relay};
+use crate::snapshot::{Class, Qdisc, Queue, Relay, Share};
 
 /// A family of series, and how its value is read.
 pub(super) struct Table<T> {
@@ -19,6 +19,29 @@ const fn counter<T>(name: &'static str, about: &'static str, value: fn(&T) -> u6
 const fn gauge<T>(name: &'static str, about: &'static str, value: fn(&T) -> u64) -> Table<T> {
     Table { name, is: Type::Gauge, about, value }
 }
+
+pub(super) const SHARES: &[Table<Share>] = &[
+    gauge(
+        "onramp_fleet_share_bytes_per_second",
+        "The rate of a qdisc or class that follows its share of a fleet's limit.",
+        |share| share.share_bytes_per_second,
+    ),
+    gauge(
+        "onramp_fleet_demand_bytes_per_second",
+        "What a qdisc or class that follows a fleet's limit wants to send.",
+        |share| share.demand_bytes_per_second,
+    ),
+    gauge(
+        "onramp_fleet_floor_bytes_per_second",
+        "The rate that a qdisc or class has while the fleet's engine does not answer.",
+        |share| share.floor_bytes_per_second,
+    ),
+    gauge(
+        "onramp_fleet_granted",
+        "1 if the ledger of the limit granted the share; 0 if the rate is the guaranteed one.",
+        |share| u64::from(share.standing == "granted"),
+    ),
+];
 
 pub(super) const DEVICES: &[Table<Sum>] = &[
     gauge("onramp_device_up", "1 if the device is up and takes packets, else 0.", |sum| {

@@ -42,9 +42,14 @@ impl Drop for Ending<'_> {
     }
 }
 
-/// Runs `work` while `senders` threads send packets. Returns the number of packets that these
-/// threads submitted.
-fn beside_senders(link: &Link, senders: usize, work: impl FnOnce(&AtomicU64)) -> u64 {
+/// Runs `work` while `senders` threads send packets, each with a pause after every hundred packets.
+/// Returns the number of packets that these threads submitted.
+fn beside_senders(
+    link: &Link,
+    senders: usize,
+    pause: Duration,
+    work: impl FnOnce(&AtomicU64),
+) -> u64 {
     let (end, given) = (AtomicBool::new(false), AtomicU64::new(0));
     std::thread::scope(|scope| {
         for _ in 0..senders {
@@ -52,8 +57,11 @@ fn beside_senders(link: &Link, senders: usize, work: impl FnOnce(&AtomicU64)) ->
                 let mut sender = link.sender();
                 let flow = sender.flow(None);
                 while !end.load(Ordering::Relaxed) {
-                    sender.send(&flow, &[7; 100]).expect("the device is there");
-                    given.fetch_add(1, Ordering::Relaxed);
+                    for _ in 0..100 {
+                        sender.send(&flow, &[7; 100]).expect("the device is there");
+                        given.fetch_add(1, Ordering::Relaxed);
+                    }
+                    std::thread::sleep(pause);
                 }
                 assert!(sender.flush(PATIENCE), "nothing stays");
             });
@@ -92,7 +100,7 @@ fn ten_thousand_qdiscs_are_listed_while_traffic_flows() {
         with_device(&format!("ip link add dev d0 up numtxqueues {QUEUES} type dummy"));
     daemon.exec("tc qdisc add dev d0 root handle 1: mq");
     let mut seen = Vec::new();
-    let given = beside_senders(&link, 1, |given| {
+    let given = beside_senders(&link, 1, Duration::from_millis(1), |given| {
         let mut client = Client::connect(&daemon.socket()).expect("it listens");
         let child = |queue| format!("tc qdisc add dev d0 parent 1:{queue:x} pfifo limit 1000");
         batch(&mut client, (1..=QUEUES).map(child));
@@ -123,7 +131,7 @@ fn two_thousand_changes_under_full_load_lose_nothing() {
     daemon.exec("tc class add dev d0 parent 1: classid 1:10 htb rate 1gbit");
     daemon.exec("tc qdisc add dev d0 parent 1:10 handle 10: fq_codel");
     let mut seen = Vec::new();
-    let given = beside_senders(&link, 3, |given| {
+    let given = beside_senders(&link, 3, Duration::ZERO, |given| {
         let mut client = Client::connect(&daemon.socket()).expect("it listens");
         for round in 0..20 {
             let before = given.load(Ordering::Relaxed);

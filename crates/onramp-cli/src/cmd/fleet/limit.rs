@@ -1,0 +1,153 @@
+//! The commands `onramp fleet limit`.
+
+use std::path::PathBuf;
+
+use anyhow::{Result, anyhow};
+use onramp_fleet::{Definition, Definitions};
+use serde_json::{Value, json};
+
+use super::{EngineArgs, rate, shown, table, wait};
+use crate::error::usage;
+use crate::output::{self, Output};
+use crate::report::json;
+
+/// Set a limit: add it, or change it
+///
+/// Hosts that have joined the limit follow within 200 ms. Options that are not given are as in a
+/// new limit, also if the limit exists.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  onramp fleet limit set tenant-a 10gbit --hosts 40 --floor 10mbit
+  onramp fleet limit set company 40gbit --hosts 0
+  onramp fleet limit set tenant-a 10gbit --hosts 40 --parent company --weight 2 --min 1gbit")]
+pub(crate) struct SetArgs {
+    /// Name of the limit: letters, digits, `.`, `_` and `-`
+    #[arg(value_name = "NAME")]
+    name: String,
+    /// The rate that all hosts together may have, such as 10gbit
+    #[arg(value_name = "RATE")]
+    rate: String,
+    /// The largest number of qdiscs and classes, on all hosts, that may join the limit; 0: only
+    /// other limits may be parts of it
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    hosts: u32,
+    /// What each host may send while it cannot reach the engine. This rate, times --hosts, is
+    /// always set aside [default: a twentieth of the limit, divided by --hosts]
+    #[arg(long, value_name = "RATE")]
+    floor: Option<String>,
+    /// The limit that this one is a part of
+    #[arg(long, value_name = "NAME")]
+    parent: Option<String>,
+    /// Weight among the parts of the parent
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "parent",
+        value_parser = clap::value_parser!(u32).range(1..))]
+    weight: u32,
+    /// What is guaranteed to the limit when the parts of the parent want more than it has
+    #[arg(long, value_name = "RATE", default_value = "0", requires = "parent")]
+    min: String,
+    #[command(flatten)]
+    engine: EngineArgs,
+}
+
+/// Delete a limit
+///
+/// Qdiscs and classes that follow the limit pass nothing from then on, until they get a rate.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  onramp fleet limit delete tenant-a")]
+pub(crate) struct DeleteArgs {
+    /// Name of the limit
+    #[arg(value_name = "NAME")]
+    name: String,
+    #[command(flatten)]
+    engine: EngineArgs,
+}
+
+/// List the limits
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  onramp fleet limit list
+  onramp fleet limit list --json -")]
+pub(crate) struct ListArgs {
+    /// Write the limits as JSON (docs/json.md: onramp.fleet-limits); - is standard output
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    #[command(flatten)]
+    engine: EngineArgs,
+}
+
+/// Runs `onramp fleet limit set`.
+pub(crate) fn set(args: &SetArgs) -> Result<()> {
+    let limit = rate("RATE", &args.rate)?;
+    let floor = match &args.floor {
+        Some(floor) => rate("--floor", floor)?,
+        None => limit / 20 / u64::from(args.hosts.max(1)),
+    };
+    let definition = Definition {
+        rate: limit,
+        weight: args.weight,
+        guaranteed: rate("--min", &args.min)?,
+        hosts: args.hosts,
+        floor: if args.hosts == 0 { 0 } else { floor },
+        parent: args.parent.clone(),
+    };
+    if args.hosts == 0 && args.floor.is_some() {
+        return Err(usage("--floor is for each host, but --hosts is 0"));
+    }
+    let engine = args.engine.engine()?;
+    wait(engine.set(&args.name, &definition))?.map_err(|error| anyhow!("{error}"))
+}
+
+/// Runs `onramp fleet limit delete`.
+pub(crate) fn delete(args: &DeleteArgs) -> Result<()> {
+    let engine = args.engine.engine()?;
+    wait(engine.delete(&args.name))?.map_err(|error| anyhow!("{error}"))
+}
+
+/// Runs `onramp fleet limit list`.
+pub(crate) fn list(args: &ListArgs) -> Result<()> {
+    let output = args.json.as_deref().map(Output::new).transpose()?;
+    let engine = args.engine.engine()?;
+    let all = wait(engine.limits())?.map_err(|error| anyhow!("{error}"))?;
+    match output {
+        Some(output) => output.write(&json::pretty(&document(&all))),
+        None => output::print(&text(&all)),
+    }
+}
+
+fn text(all: &Definitions) -> String {
+    let rows: Vec<Vec<String>> = all
+        .iter()
+        .map(|(name, limit)| {
+            vec![
+                name.to_owned(),
+                shown(limit.rate),
+                limit.hosts.to_string(),
+                shown(limit.floor),
+                limit.parent.clone().unwrap_or_else(|| "-".to_owned()),
+                limit.weight.to_string(),
+                shown(limit.guaranteed),
+            ]
+        })
+        .collect();
+    table(&["LIMIT", "RATE", "HOSTS", "FLOOR", "PARENT", "WEIGHT", "MIN"], &rows)
+}
+
+fn document(all: &Definitions) -> Value {
+    let limit = |(name, limit): (&str, &Definition)| {
+        json!({
+            "name": name,
+            "bytes_per_second": limit.rate,
+            "hosts": limit.hosts,
+            "floor_bytes_per_second": limit.floor,
+            "parent": limit.parent,
+            "weight": limit.weight,
+            "min_bytes_per_second": limit.guaranteed,
+        })
+    };
+    let limits: Vec<Value> = all.iter().map(limit).collect();
+    json!({ "schema": "onramp.fleet-limits", "version": 1, "limits": limits })
+}

@@ -1,0 +1,373 @@
+"""A fleet of daemons in network namespaces, with a real engine and real UDP traffic.
+
+Run by tests/cli/fleet.rs as the first process of its own network, mount and process namespaces:
+fleet.py MBIT HOSTS [SCENARIO]...: the limit in Mbit/s, the number of daemons. The environment gives
+ONRAMP (the program). Prints the figures of each scenario as one line of JSON. Rates are those that
+the kernel counted on the wire of each host, with Ethernet headers.
+"""
+
+import asyncio, json, math, multiprocessing, os, random, signal, socket, subprocess, sys, threading, time
+
+ONRAMP = os.environ["ONRAMP"]
+MBIT = 125_000
+LIMIT = int(sys.argv[1]) * MBIT
+SIZE = 1400
+BURST = 2 * SIZE
+FLOOR = 100_000 // 8
+PASSWORD = "engine-password"
+random.seed(1)
+
+
+def sh(line):
+    subprocess.run(line, shell=True, check=True)
+
+
+class Engine:
+    """redis-server on the bridge's address."""
+
+    def start(self):
+        words = ["redis-server", "--bind", "10.0.0.1", "--port", "6379", "--save", "",
+                 "--appendonly", "no", "--requirepass", PASSWORD, "--daemonize", "no"]
+        self.process = subprocess.Popen(words, stdout=subprocess.DEVNULL)
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+
+    def pause(self):
+        self.process.send_signal(signal.SIGSTOP)
+
+    def resume(self):
+        self.process.send_signal(signal.SIGCONT)
+
+
+async def relay(delay):
+    """Passes bytes between the daemons and the engine, each `delay` seconds late."""
+    async def one_way(reader, writer):
+        queue = asyncio.Queue()
+        async def write():
+            while True:
+                when, data = await queue.get()
+                await asyncio.sleep(max(0.0, when - time.monotonic()))
+                if not data:
+                    break
+                writer.write(data)
+                await writer.drain()
+        task = asyncio.create_task(write())
+        try:
+            while data := await reader.read(65536):
+                queue.put_nowait((time.monotonic() + delay.value, data))
+        except OSError:
+            pass
+        queue.put_nowait((0.0, b""))
+        try:
+            await task
+        except OSError:
+            pass
+        writer.close()
+
+    async def serve(reader, writer):
+        try:
+            back, forth = await asyncio.open_connection("10.0.0.1", 6379)
+        except OSError:
+            return writer.close()
+        await asyncio.gather(one_way(reader, forth), one_way(back, writer))
+
+    server = await asyncio.start_server(serve, "10.0.0.1", 6380)
+    await server.serve_forever()
+
+
+class Fleet:
+    def __init__(self, hosts, weights):
+        self.hosts = hosts
+        self.weights = weights
+        self.wants = [0] * hosts
+        self.daemons = [None] * hosts
+        self.done = False
+        self.url = f"redis://:{PASSWORD}@10.0.0.1:6380"
+        sh("mount -t tmpfs none /run && mount -t sysfs none /sys && ip link set lo up")
+        sh("ip link add br0 type bridge && ip addr add 10.0.0.1/16 dev br0 && ip link set br0 up")
+        for at in range(hosts):
+            high, low = at // 200, at % 200 + 2
+            sh(f"""set -e
+            ip netns add h{at}
+            ip link add c{at} type veth peer name eng netns h{at}
+            ip link add d{at} type veth peer name out netns h{at}
+            ip link set c{at} master br0 up
+            ip addr add 10.1.{at}.1/30 dev d{at}
+            ip link set d{at} up
+            ip -n h{at} link set lo up
+            ip -n h{at} link set eng up
+            ip -n h{at} link set out up
+            ip -n h{at} addr add 10.0.{high}.{low}/16 dev eng
+            ip -n h{at} addr add 10.1.{at}.2/30 dev out""")
+        # Nobody reads these sockets: the kernel has counted a datagram before it drops it.
+        self.sinks = []
+        for at in range(hosts):
+            sink = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+            sink.bind((f"10.1.{at}.1", 9000))
+            self.sinks.append(sink)
+        self.engine = Engine()
+        self.engine.start()
+        self.delay = multiprocessing.Value("d", 0.0)
+        run = lambda: asyncio.run(relay(self.delay))
+        self.relay = multiprocessing.get_context("fork").Process(target=run, daemon=True)
+        self.relay.start()
+
+    def fleet(self, *words):
+        words = [ONRAMP, "fleet", *words, "--engine", self.url]
+        for _ in range(600):
+            done = subprocess.run(words, capture_output=True, text=True)
+            if done.returncode == 0:
+                return done.stdout
+            time.sleep(0.1)
+        raise SystemExit(f"{words}: {done.stderr}")
+
+    def begin(self):
+        self.fleet("limit", "set", "tenant", f"{LIMIT}bps", "--hosts", str(self.hosts),
+                   "--floor", f"{FLOOR}bps")
+        for at in range(self.hosts):
+            config = f"/run/h{at}.conf"
+            with open(config, "w") as file:
+                file.write(f"""ip link add u0 type udp local 10.1.{at}.2:0 remote 10.1.{at}.1:9000
+ip link set u0 up
+tc qdisc add dev u0 root handle 1: tbf rate fleet tenant:{self.weights[at]} burst {BURST} limit 15kb
+""")
+            self.start(at)
+        self.run = threading.Thread(target=self.sample, daemon=True)
+        self.samples = []
+        self.run.start()
+        for at in range(self.hosts):
+            threading.Thread(target=self.load, args=(at,), daemon=True).start()
+
+    def start(self, at):
+        # The clocks of the first host are an hour ahead.
+        ahead = ["unshare", "--time", "--fork", "--kill-child", "--monotonic", "3600", "--boottime",
+                 "3600"] if at == 0 else []
+        words = ["ip", "netns", "exec", f"h{at}", *ahead, ONRAMP, "daemon", "--socket",
+                 f"/run/h{at}.sock", "--config", f"/run/h{at}.conf", "--fleet", self.url,
+                 "--fleet-name", f"h{at}", "--log", os.environ.get("LOG", "error")]
+        self.daemons[at] = subprocess.Popen(words)
+
+    def load(self, at):
+        """Keeps the host's daemon sending what it is to send."""
+        while not self.done:
+            want = self.wants[at]
+            if want == 0:
+                time.sleep(0.01)
+                continue
+            left = 1.0 - time.monotonic() % 1.0
+            request = {"v": 1, "traffic": {"dev": "u0", "flows": 1, "size": SIZE,
+                       "seconds": max(left, 0.01), "bytes_per_second": want}}
+            try:
+                link = socket.socket(socket.AF_UNIX)
+                link.connect(f"/run/h{at}.sock")
+                link.sendall(json.dumps(request).encode() + b"\n")
+                answer = link.recv(65536)
+                if b'"err"' in answer and b'"err":""' not in answer:
+                    print(answer, file=sys.stderr)
+                link.close()
+            except OSError:
+                time.sleep(0.02)
+
+    def sample(self):
+        """Notes every 20 ms what each host has sent."""
+        files = [open(f"/sys/class/net/d{at}/statistics/rx_bytes") for at in range(self.hosts)]
+        while not self.done:
+            begin, row = time.monotonic(), []
+            for file in files:
+                file.seek(0)
+                row.append(int(file.read()))
+            end = time.monotonic()
+            self.samples.append((begin, end, row))
+            time.sleep(max(0.0, 0.02 - (time.monotonic() - begin)))
+
+    def inside(self, begin, end):
+        return [sample for sample in self.samples if begin <= sample[0] and sample[1] <= end]
+
+    def rates(self, begin, end):
+        """Bytes per second of each host between two instants."""
+        inside = self.inside(begin, end)
+        (first, _, was), (last, _, now) = inside[0], inside[-1]
+        return [(b - a) / (last - first) for a, b in zip(was, now)]
+
+    def excess(self, begin, end):
+        """By how much all hosts together exceeded the bound (limit * time + bursts), at most, as a
+        part of the limit times a second. The time between two samples counts from before the first
+        to after the last, so a late sampler sees less, never more. A device catches up on 5 ms of
+        its own lateness."""
+        inside = self.inside(begin, end)
+        bursts = self.hosts * BURST + 0.005 * LIMIT
+        most, least = -1.0, None
+        # The largest excess between any two samples, in one pass: what was sent beyond the limit by
+        # the end of the later one, less the least of that by the start of an earlier one.
+        for first, last, row in inside:
+            sent = sum(row)
+            if least is not None:
+                most = max(most, sent - LIMIT * last - least - bursts)
+            beyond = sent - LIMIT * first
+            least = beyond if least is None else min(least, beyond)
+        return most / LIMIT
+
+    def overshoot(self, begin, end, window=0.1):
+        """The milliseconds in which windows end whose rate was more than 1.05 of the limit."""
+        inside = self.inside(begin, end)
+        over, first = 0.0, 0
+        for last in range(1, len(inside)):
+            while inside[last][0] - inside[first + 1][0] >= window:
+                first += 1
+            span = inside[last][0] - inside[first][0]
+            if span >= window:
+                rate = (sum(inside[last][2]) - sum(inside[first][2])) / span
+                if rate > 1.05 * LIMIT:
+                    over += inside[last][0] - inside[last - 1][0]
+        return over * 1000
+
+    def wait_for_shares(self, part=0.95, patience=120):
+        """Waits until all hosts together send this part of the limit."""
+        began = time.monotonic()
+        rate = 0
+        while time.monotonic() - began < patience:
+            time.sleep(0.05)
+            now = time.monotonic()
+            if len(self.inside(now - 0.3, now)) > 2:
+                rate = sum(self.rates(now - 0.3, now))
+                if rate > part * LIMIT:
+                    return now - 0.3 - began
+        raise SystemExit(f"never {part} of the limit again: {rate / LIMIT:.3f}")
+
+    def end(self):
+        self.done = True
+        for daemon in self.daemons:
+            daemon.send_signal(signal.SIGTERM)
+        for daemon in self.daemons:
+            daemon.wait()
+        self.relay.kill()
+        self.engine.kill()
+
+
+def fair(wants, weights):
+    """Max-min shares, by bisection: another way than the product's."""
+    def at(level):
+        return [max(min(want, level * weight), FLOOR) for want, weight in zip(wants, weights)]
+    if sum(at(LIMIT)) <= LIMIT:
+        rest = LIMIT - sum(at(LIMIT))
+        return [share + rest * weight / sum(weights) for share, weight in zip(at(LIMIT), weights)]
+    low, high = 0, LIMIT
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if sum(at(middle)) <= LIMIT else (low, middle)
+    return at(low)
+
+
+def quantile(numbers, part):
+    numbers = sorted(numbers)
+    return numbers[min(int(len(numbers) * part), len(numbers) - 1)]
+
+
+def steady(fleet, seconds=10):
+    """Demands that change every second."""
+    sums, overs, ways = [], [], []
+    before = fair(fleet.wants, fleet.weights)
+    begin = time.monotonic()
+    for _ in range(seconds):
+        # The hosts read their demands at each full second.
+        changed = math.ceil(time.monotonic() + 0.05)
+        time.sleep(changed - 0.03 - time.monotonic())
+        wants = [random.choice([1, 2, 6, 12, 24]) * MBIT for _ in range(fleet.hosts)]
+        fleet.wants = wants
+        time.sleep(changed + 0.97 - time.monotonic())
+        end = time.monotonic()
+        shares = [min(want, share) for want, share in zip(wants, fair(wants, fleet.weights))]
+        rates = fleet.rates(changed + 0.5, end)
+        sums.append(sum(rates) / sum(shares))
+        for old, new, rate in zip(before, shares, rates):
+            if abs(new - old) > new / 4:
+                ways.append((rate - old) / (new - old))
+        overs.append(fleet.overshoot(changed, end))
+        before = shares
+    return {"sum_median": quantile(sums, 0.5), "sum_min": min(sums), "sum_max": max(sums),
+            "way_p05": quantile(ways, 0.05), "way_median": quantile(ways, 0.5),
+            "over_ms": max(overs), "excess": fleet.excess(begin, end)}
+
+
+def weights(fleet):
+    """Demands that nobody gets: shares by weight."""
+    fleet.wants = [24 * MBIT] * fleet.hosts
+    fleet.wait_for_shares()
+    time.sleep(1)
+    begin = time.monotonic()
+    time.sleep(3)
+    end = time.monotonic()
+    rates, shares = fleet.rates(begin, end), fair(fleet.wants, fleet.weights)
+    errors = [abs(rate / share - 1) for rate, share in zip(rates, shares)]
+    return {"error_max": max(errors), "error_median": quantile(errors, 0.5),
+            "sum": sum(rates) / LIMIT, "excess": fleet.excess(begin, end)}
+
+
+def fault(fleet, make, span, mend):
+    """How much is sent during a fault, and how long the recovery takes."""
+    fleet.wants = [6 * MBIT] * fleet.hosts
+    fleet.wait_for_shares()
+    time.sleep(0.5)
+    begin = time.monotonic()
+    make()
+    time.sleep(span)
+    during = time.monotonic()
+    sent = sum(fleet.rates(max(begin, during - 0.3), during)) / LIMIT if span else None
+    mend()
+    recovery = fleet.wait_for_shares()
+    time.sleep(1)
+    return {"sent": sent, "recovery_s": recovery, "excess": fleet.excess(begin, time.monotonic())}
+
+
+def restarted(fleet):
+    return fault(fleet, fleet.engine.kill, 0, fleet.engine.start)
+
+
+def killed(fleet):
+    return fault(fleet, fleet.engine.kill, 2.5, fleet.engine.start)
+
+
+def paused(fleet):
+    return fault(fleet, fleet.engine.pause, 30, fleet.engine.resume)
+
+
+def cut(fleet):
+    def links(state):
+        sh("\n".join(f"ip link set c{at} {state}" for at in range(0, fleet.hosts, 2)))
+    return fault(fleet, lambda: links("down"), 3, lambda: links("up"))
+
+
+def delayed(fleet):
+    """Reports and answers need two seconds each."""
+    def late(seconds):
+        fleet.delay.value = seconds
+    return fault(fleet, lambda: late(2.0), 5, lambda: late(0.0))
+
+
+def dead(fleet):
+    """A tenth of the daemons are killed; the others share what they had."""
+    gone = range(1, fleet.hosts, 10)
+    def make():
+        for at in gone:
+            fleet.daemons[at].kill()
+            fleet.daemons[at].wait()
+            os.unlink(f"/run/h{at}.sock")
+    def mend():
+        for at in gone:
+            fleet.start(at)
+    return fault(fleet, make, 3, mend)
+
+
+SCENARIOS = [weights, steady, restarted, killed, cut, delayed, dead, paused]
+
+if __name__ == "__main__":
+    hosts, names = int(sys.argv[2]), sys.argv[3:]
+    fleet = Fleet(hosts, [1 + at % 4 for at in range(hosts)])
+    fleet.begin()
+    for scenario in SCENARIOS:
+        if not names or scenario.__name__ in names:
+            figures = scenario(fleet)
+            print(json.dumps({"scenario": scenario.__name__, **figures}), flush=True)
+    fleet.end()

@@ -1,0 +1,232 @@
+//! The daemon in a fleet: rates of its qdiscs and classes follow their shares of limits that many
+//! hosts have in common.
+//!
+//! A thread of its own reports to the engine and sets the rates, because it must not tell the
+//! engine of a lower rate before the rate is set, and setting a rate may wait for the host.
+
+mod board;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::{fmt, io};
+
+use onramp_core::{Clock as _, Instant, Rate};
+use onramp_fleet::{Counted, Meter, Refusal, TICK};
+use onramp_redis::{BootClock, Engine, Limit, Member, Share, drive};
+use tokio::sync::{oneshot, watch};
+use tokio::task::JoinSet;
+use tokio::time::{MissedTickBehavior, interval};
+use tracing::{info, warn};
+
+pub(crate) use self::board::{Board, Key, ShareRow, Standing};
+use crate::hub::Hub;
+
+/// How the daemon belongs to a fleet.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The engine.
+    pub engine: Engine,
+    /// The name by which the fleet knows this host. No two hosts have the same name.
+    pub name: String,
+    /// The rate of qdiscs and classes that follow a limit of which the daemon has never heard,
+    /// because the engine has not answered yet, in bytes per second.
+    pub floor: u64,
+}
+
+/// The thread that keeps the daemon in the fleet. It ends when this is dropped. The rates then stay
+/// as they are, so the devices must be closed before.
+#[derive(Debug)]
+pub(crate) struct Fleet {
+    /// Dropped to end the thread.
+    _end: oneshot::Sender<()>,
+    _thread: JoinHandle<()>,
+}
+
+impl Fleet {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    ///
+    /// An error of the system if it has no thread to give.
+    pub(crate) fn start(options: Options, hub: Hub) -> io::Result<Self> {
+        let (end, ended) = oneshot::channel::<()>();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let run = move || {
+            runtime.block_on(async {
+                tokio::select! {
+                    () = follow(options, hub) => {}
+                    _ = ended => {}
+                }
+            });
+        };
+        let thread = thread::Builder::new().name("fleet".to_owned()).spawn(run)?;
+        Ok(Self { _end: end, _thread: thread })
+    }
+}
+
+/// Looks at each tick which qdiscs and classes follow limits and what they have counted.
+async fn follow(options: Options, hub: Hub) {
+    info!("in a fleet as {:?}", options.name);
+    let mut followers: BTreeMap<Key, Follower> = BTreeMap::new();
+    let mut tasks = JoinSet::new();
+    let mut ticks = interval(TICK);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        let shares = hub.host().lock().unwrap_or_else(PoisonError::into_inner).shares();
+        let now = BootClock.now();
+        let mut before = std::mem::take(&mut followers);
+        for share in shares {
+            let counted = Counted {
+                sent_bytes: share.sent_bytes,
+                sent_packets: share.sent_packets,
+                dropped_packets: share.dropped_packets,
+                backlog_bytes: share.backlog_bytes,
+            };
+            let key = (share.device, share.place, share.limit);
+            let same = before.remove(&key).filter(|follower| follower.weight == share.weight);
+            let mut follower = same
+                .unwrap_or_else(|| Follower::start(&options, &hub, &key, share.weight, &mut tasks));
+            follower.count(now, counted);
+            followers.insert(key, follower);
+        }
+        // What is left has no rate that follows a limit any more; dropping it ends its task.
+        before.into_keys().for_each(|key| hub.board().remove(&key));
+        while tasks.try_join_next().is_some() {}
+    }
+}
+
+/// One qdisc or class in one limit.
+struct Follower {
+    weight: u32,
+    meter: Meter,
+    demand: watch::Sender<u64>,
+}
+
+impl Follower {
+    fn start(
+        options: &Options,
+        hub: &Hub,
+        key: &Key,
+        weight: u32,
+        tasks: &mut JoinSet<()>,
+    ) -> Self {
+        let (device, place, limit) = key.clone();
+        let host = format!("{}/{device}/{place}", options.name);
+        let member = Member { limit, host, weight, floor: options.floor };
+        let (demand, wanted) = watch::channel(0);
+        let setter = Setter {
+            hub: hub.clone(),
+            key: key.clone(),
+            weight,
+            wanted: wanted.clone(),
+            told: None,
+        };
+        tasks.spawn(member_task(options.engine.clone(), member, wanted, setter));
+        Self { weight, meter: Meter::new(), demand }
+    }
+
+    fn count(&mut self, now: Instant, counted: Counted) {
+        // Nobody listens if the task has ended, which it has logged.
+        let _ = self.demand.send(self.meter.read(now, counted));
+    }
+}
+
+async fn member_task(
+    engine: Engine,
+    member: Member,
+    wanted: watch::Receiver<u64>,
+    mut setter: Setter,
+) {
+    let name = Arc::<str>::from(format!("{} in {}", member.host, member.limit));
+    if let Err(error) = drive(engine, member, wanted, |share| setter.set(share)).await {
+        warn!("fleet: {name}: {error}; it sends at its guaranteed rate from now on");
+        setter.set(&Share::default());
+    }
+}
+
+/// Sets the rate of a qdisc or class.
+struct Setter {
+    hub: Hub,
+    key: Key,
+    weight: u32,
+    wanted: watch::Receiver<u64>,
+    /// What the log has last said about the share.
+    told: Option<Standing>,
+}
+
+impl Setter {
+    fn set(&mut self, share: &Share) {
+        let now = BootClock.now();
+        let rate = share.rate_at(now);
+        let (device, place, limit) = &self.key;
+        let done = {
+            let mut host = self.hub.host().lock().unwrap_or_else(PoisonError::into_inner);
+            // No rate is zero: without a limit, as good as nothing passes.
+            host.set_share(device, *place, limit, Rate::bytes_per_second(rate.max(1)))
+        };
+        if let Err(error) = done {
+            warn!("fleet: {self}: cannot set its rate to {rate} bytes/s: {error}");
+        }
+        let standing = standing(share, now);
+        let row = ShareRow {
+            weight: self.weight,
+            demand: *self.wanted.borrow(),
+            share: rate,
+            floor: share.floor,
+            answered: share.answered,
+            standing,
+        };
+        self.hub.board().set(&self.key, row);
+        self.tell(standing, share);
+    }
+
+    /// Logs a change of the standing.
+    fn tell(&mut self, standing: Standing, share: &Share) {
+        // A task that has just begun has no answer yet, which is no news.
+        let is_first = self.told.is_none() && share.answered.is_none() && share.error.is_none();
+        if self.told == Some(standing) || is_first {
+            return;
+        }
+        // A new ledger grants nothing for about a second.
+        if standing == Standing::Alone && self.told.is_none() && share.error.is_none() {
+            return;
+        }
+        let before = self.told.replace(standing);
+        let why = share.error.as_ref().map(|error| format!(": {error}")).unwrap_or_default();
+        let floor = share.floor;
+        match standing {
+            Standing::Granted if before.is_none() => {}
+            Standing::Granted => info!("fleet: {self}: it has its share again"),
+            Standing::Alone => warn!(
+                "fleet: {self}: no engine, so it sends at its guaranteed {floor} bytes/s{why}"
+            ),
+            Standing::Full => warn!(
+                "fleet: {self}: the limit has as many hosts as it may have (fleet limit set \
+                 --hosts): it sends at its guaranteed {floor} bytes/s"
+            ),
+            Standing::Unknown => warn!(
+                "fleet: {self}: no such limit is known, so it sends at {floor} bytes/s; `onramp \
+                 fleet limit set` sets one{why}"
+            ),
+        }
+    }
+}
+
+impl fmt::Display for Setter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (device, place, limit) = &self.key;
+        write!(f, "{device} {place} in {limit}")
+    }
+}
+
+/// Returns how a share came about.
+fn standing(share: &Share, now: Instant) -> Standing {
+    match share.refused {
+        _ if share.limit != Limit::Set => Standing::Unknown,
+        Some(Refusal::Full) => Standing::Full,
+        _ if now < share.until => Standing::Granted,
+        _ => Standing::Alone,
+    }
+}

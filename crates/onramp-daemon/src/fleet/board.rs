@@ -1,0 +1,72 @@
+//! What the daemon knows of its shares, for metrics, web page and listings.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use onramp_core::{Handle, Instant};
+
+/// The device, the qdisc (`M:0`) or class, and the limit that it follows.
+pub(crate) type Key = (String, Handle, String);
+
+/// A share of a limit, as the daemon knows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ShareRow {
+    /// Weight among the members of the limit.
+    pub(crate) weight: u32,
+    /// What the qdisc or class wants to send, in bytes per second.
+    pub(crate) demand: u64,
+    /// The rate that the qdisc or class has, in bytes per second.
+    pub(crate) share: u64,
+    /// The guaranteed rate, in bytes per second.
+    pub(crate) floor: u64,
+    /// When the engine last answered.
+    pub(crate) answered: Option<Instant>,
+    /// How the share came about.
+    pub(crate) standing: Standing,
+}
+
+/// How a share came about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// The ledger granted it.
+    Granted,
+    /// The engine does not answer: the share is the guaranteed rate.
+    Alone,
+    /// The limit has as many members as it may have: the share is the guaranteed rate.
+    Full,
+    /// No operator has set the limit, as far as the daemon knows.
+    Unknown,
+}
+
+impl Standing {
+    /// Returns the word for it.
+    pub(crate) const fn word(self) -> &'static str {
+        match self {
+            Self::Granted => "granted",
+            Self::Alone => "alone",
+            Self::Full => "full",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
+/// All shares of the daemon. A `Board` is cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Board(Arc<Mutex<BTreeMap<Key, ShareRow>>>);
+
+impl Board {
+    pub(crate) fn set(&self, key: &Key, row: ShareRow) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(key.clone(), row);
+    }
+
+    pub(crate) fn remove(&self, key: &Key) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
+    }
+
+    /// Returns the shares of a device, in the order of their places.
+    pub(crate) fn of(&self, device: &str) -> Vec<(Key, ShareRow)> {
+        let rows = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let ours = rows.iter().filter(|((name, ..), _)| name == device);
+        ours.map(|(key, row)| (key.clone(), row.clone())).collect()
+    }
+}
