@@ -12,6 +12,8 @@ mod daemon;
 mod examples;
 #[path = "cli/exec.rs"]
 mod exec;
+#[path = "cli/fleet.rs"]
+mod fleet;
 #[path = "cli/front.rs"]
 mod front;
 #[path = "cli/history.rs"]

@@ -204,7 +204,7 @@ impl Netdev {
         if edits.is_empty() {
             return Ok(());
         }
-        if let Some(line) = self.link.setup().line("change", place, &edits) {
+        if let Some(line) = self.link.setup().line("adjust", place, &edits) {
             let (_, done) = self.link.change_and_report(line.as_str())?;
             done?;
         }

@@ -269,10 +269,20 @@ impl Qdisc for Tbf {
         (pkt.len <= self.largest || self.fits_in_parts(pkt)) && self.child.accepts(pkt)
     }
 
-    /// Sets new parameters, fills the buckets, and keeps all packets. As in Linux, a child that is
+    /// Sets new parameters, fills the buckets (unless they keep their bytes), and keeps all packets.
+    /// As in Linux, a child that is
     /// a fifo gets the new limit.
-    fn change(&mut self, values: &Values<'_>, _cx: &mut Cx<'_>) -> bool {
-        let new = Self::new(values);
+    fn change(&mut self, values: &Values<'_>, cx: &mut Cx<'_>) -> bool {
+        let mut new = Self::new(values);
+        if values.site.keeps_bytes {
+            let elapsed_ns = cx.now.since(self.looked_at).min(i64::MAX as u64 / 4).cast_signed();
+            new.bucket = new.bucket.with_bytes_of(&self.bucket, elapsed_ns);
+            new.peak = new.peak.map(|peak| match &self.peak {
+                Some(before) => peak.with_bytes_of(before, elapsed_ns),
+                None => peak,
+            });
+            self.looked_at = cx.now;
+        }
         (self.bucket, self.peak, self.largest) = (new.bucket, new.peak, new.largest);
         self.child.qdisc().limit_fifo(limit(values));
         true

@@ -58,12 +58,18 @@ pub fn unshorten<'n>(word: &str, names: &[&'n str]) -> Option<&'n str> {
     names.iter().find(|name| is_short_for(word, name)).copied()
 }
 
+/// The verb of a change after which token buckets hold or owe the bytes that they did before.
+pub(crate) const ADJUST: &str = "adjust";
+
 /// The objects of `tc` commands that this crate supports.
 pub const OBJECTS: &[&str] = &["qdisc", "class", "filter"];
 
 /// Reads the verb of a command that changes something. Only `qdisc` has the verb `link`.
 pub(crate) fn verb(object: &str, word: Option<&str>) -> Result<Verb, ConfigError> {
     const VERBS: &[&str] = &["add", "change", "replace", "link", "delete"];
+    if word == Some(ADJUST) && object != "filter" {
+        return Ok(Verb::Change);
+    }
     let name = word.and_then(|word| unshorten(word, VERBS));
     match name.filter(|name| *name != "link" || object == "qdisc") {
         Some("add") => Ok(Verb::Add),

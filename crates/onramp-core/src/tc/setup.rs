@@ -83,6 +83,8 @@ pub struct Setup {
     ingress_called: Option<Handle>,
     /// The qdiscs that the last change removed.
     taken: Vec<Taken>,
+    /// Whether the last line changed something with the verb `adjust`.
+    keeps_bytes: bool,
     /// Whether a running tree was built from this description, which must then keep a root.
     is_running: bool,
 }
@@ -232,6 +234,11 @@ impl Setup {
     /// Applies a command line of `tc` to the description: `qdisc`, `class` or `filter`, with `add`,
     /// `replace`, `change` or `delete`. Empty lines and comments do nothing.
     ///
+    /// One verb is not one of `tc`: `adjust` changes a qdisc or class as `change` does, but the token
+    /// buckets of `tbf` and `htb` keep the bytes that they hold or owe. Use it for rates that change
+    /// often: `change` fills a `tbf`'s bucket each time, and in `htb` a debt lasts as long as it does
+    /// at the old rate, as in Linux.
+    ///
     /// # Errors
     ///
     /// Returns a [`ConfigError`] that names the wrong word and what would be right. The tree is
@@ -257,7 +264,9 @@ impl Setup {
             let why = "expected qdisc, class or filter";
             return Err(ConfigError::new("tc", "", word, why).argument());
         };
-        let verb = cmd::verb(object, words.next())?;
+        let word = words.next();
+        let verb = cmd::verb(object, word)?;
+        self.keeps_bytes = word == Some(cmd::ADJUST);
         self.taken.clear();
         self.filters.forget_edit();
         match object {
@@ -461,6 +470,7 @@ impl Setup {
             txqueuelen: self.facts.txqueuelen,
             seed: seed ^ u64::from(major) << 48,
             handle: Handle::new(major, 0),
+            keeps_bytes: self.keeps_bytes,
         }
     }
 

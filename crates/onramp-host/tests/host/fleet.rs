@@ -114,3 +114,29 @@ fn what_cannot_be_is_refused() {
         refused(&mut host, "tc qdisc add dev d0 root tbf rate fleet a burst 9kb limit 9kb");
     assert!(text.contains("this host belongs to no fleet"), "{text}");
 }
+
+/// A packet that left at the rate of a share that nobody had set yet holds no later packet back.
+#[test]
+fn a_debt_is_in_bytes() {
+    for kind in ["tbf rate fleet a burst 1500 limit 1mb", "htb default 10"] {
+        let mut host = host();
+        all(&mut host, &[&format!("tc qdisc add dev d0 root handle 1: {kind}")]);
+        let mut place = Handle::new(1, 0);
+        if kind.starts_with("htb") {
+            let class = "rate fleet a burst 1500 ceil fleet a cburst 1500";
+            all(&mut host, &[&format!("tc class add dev d0 parent 1: classid 1:10 htb {class}")]);
+            place = CLASS;
+        }
+        let link = host.link("d0").expect("it was added");
+        let mut sender = link.sender();
+        let flow = sender.flow(None);
+        for _ in 0..20 {
+            sender.send(&flow, &[7; 1_400]).expect("the device is there");
+        }
+        // One byte per second: the first packet is the burst, and the rest would wait for hours.
+        assert!(link.stats().sent <= 2, "{kind}");
+        host.set_share("d0", place, "a", mbit(100)).expect("a rate");
+        assert!(link.flush(std::time::Duration::from_secs(60)), "{kind}");
+        assert_eq!(link.stats().sent, 20, "{kind}");
+    }
+}

@@ -11,7 +11,7 @@ import asyncio, json, math, multiprocessing, os, random, signal, socket, subproc
 ONRAMP = os.environ["ONRAMP"]
 MBIT = 125_000
 LIMIT = int(sys.argv[1]) * MBIT
-SIZE = 1400
+SIZE = 4000
 BURST = 2 * SIZE
 FLOOR = 100_000 // 8
 PASSWORD = "engine-password"
@@ -95,10 +95,10 @@ class Fleet:
             ip link add d{at} type veth peer name out netns h{at}
             ip link set c{at} master br0 up
             ip addr add 10.1.{at}.1/30 dev d{at}
-            ip link set d{at} up
+            ip link set d{at} mtu {SIZE} up
             ip -n h{at} link set lo up
             ip -n h{at} link set eng up
-            ip -n h{at} link set out up
+            ip -n h{at} link set out mtu {SIZE} up
             ip -n h{at} addr add 10.0.{high}.{low}/16 dev eng
             ip -n h{at} addr add 10.1.{at}.2/30 dev out""")
         # Nobody reads these sockets: the kernel has counted a datagram before it drops it.
@@ -130,8 +130,11 @@ class Fleet:
             config = f"/run/h{at}.conf"
             with open(config, "w") as file:
                 file.write(f"""ip link add u0 type udp local 10.1.{at}.2:0 remote 10.1.{at}.1:9000
-ip link set u0 up
-tc qdisc add dev u0 root handle 1: tbf rate fleet tenant:{self.weights[at]} burst {BURST} limit 15kb
+ip link set u0 mtu {SIZE} up
+tc qdisc add dev u0 root handle 1: htb default 10
+tc class add dev u0 parent 1: classid 1:10 htb rate fleet tenant:{self.weights[at]} burst {BURST} \\
+ceil fleet tenant:{self.weights[at]} cburst {BURST}
+tc qdisc add dev u0 parent 1:10 pfifo limit 10
 """)
             self.start(at)
         self.run = threading.Thread(target=self.sample, daemon=True)
@@ -239,7 +242,7 @@ tc qdisc add dev u0 root handle 1: tbf rate fleet tenant:{self.weights[at]} burs
     def end(self):
         self.done = True
         for daemon in self.daemons:
-            daemon.send_signal(signal.SIGTERM)
+            daemon.kill()
         for daemon in self.daemons:
             daemon.wait()
         self.relay.kill()
@@ -274,7 +277,7 @@ def steady(fleet, seconds=10):
         # The hosts read their demands at each full second.
         changed = math.ceil(time.monotonic() + 0.05)
         time.sleep(changed - 0.03 - time.monotonic())
-        wants = [random.choice([1, 2, 6, 12, 24]) * MBIT for _ in range(fleet.hosts)]
+        wants = [random.choice([1, 2, 4, 8, 12]) * MBIT for _ in range(fleet.hosts)]
         fleet.wants = wants
         time.sleep(changed + 0.97 - time.monotonic())
         end = time.monotonic()

@@ -47,6 +47,9 @@ pub struct Site {
     pub seed: u64,
     /// Handle of the qdisc, such as `1:`, or zero if the qdisc has no handle.
     pub handle: Handle,
+    /// For a change: whether token buckets keep the bytes that they hold or owe. Otherwise a change
+    /// fills them or keeps their nanoseconds, as Linux does.
+    pub keeps_bytes: bool,
 }
 
 impl Site {

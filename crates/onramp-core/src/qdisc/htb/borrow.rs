@@ -118,7 +118,7 @@ impl Htb {
 
     /// Makes a class wait for `delay_ns` nanoseconds.
     #[inline]
-    fn wait(&mut self, place: usize, delay_ns: i64, now: Instant) {
+    pub(super) fn wait(&mut self, place: usize, delay_ns: i64, now: Instant) {
         let class = &mut self.classes[place];
         let level = usize::from(class.level);
         // The wait must end after `now`. Otherwise `run_events` would find the same class again and

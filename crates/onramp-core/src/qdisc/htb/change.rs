@@ -51,7 +51,13 @@ impl Classes for Htb {
         let config = Config::new(values, self.rate_to_quantum);
         self.site = values.site;
         if let Some(place) = self.place(minor) {
-            self.classes[place].change(&config);
+            let keeps_bytes = values.site.keeps_bytes;
+            self.classes[place].change(&config, keeps_bytes, now);
+            if keeps_bytes && self.classes[place].waits != 0 {
+                // The class may have waited long enough at its new rate.
+                self.unwait(place);
+                self.wait(place, 0, now);
+            }
             return;
         }
         let above = self.place(parent);

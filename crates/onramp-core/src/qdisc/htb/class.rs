@@ -134,10 +134,20 @@ impl Class {
         class
     }
 
-    /// Sets new parameters of the class; keeps the tokens in its buckets.
-    pub(super) fn change(&mut self, config: &Config) {
+    /// Sets new parameters of the class; keeps the tokens in its buckets, as the nanoseconds that
+    /// they are, or with `keeps_bytes` as the bytes that they are worth.
+    pub(super) fn change(&mut self, config: &Config, keeps_bytes: bool, now: Instant) {
         self.priority = config.priority;
         self.quantum = config.quantum;
+        if keeps_bytes {
+            let elapsed_ns = self.elapsed_ns(now);
+            for (bucket, new) in [(&mut self.rate, config.rate), (&mut self.ceil, config.ceil)] {
+                let kept = new.with_bytes_of(bucket, elapsed_ns);
+                *bucket = Bucket { tokens_ns: kept.tokens_ns.max(1 - MEMORY_NS), ..kept };
+            }
+            self.looked_at = now;
+            return;
+        }
         for (bucket, new) in [(&mut self.rate, config.rate), (&mut self.ceil, config.ceil)] {
             *bucket = Bucket { tokens_ns: bucket.tokens_ns, ..new };
         }

@@ -1,0 +1,201 @@
+//! `onramp fleet` and daemons in a fleet, with a real engine.
+
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+
+use serde_json::Value;
+
+use super::{
+    assert_documented_keys, assert_fails, onramp, read_json, root, skip, stderr, wait_until,
+};
+
+/// A redis-server at a Unix socket; it is killed at the end, also of a test that fails.
+struct Engine(Child);
+
+impl Engine {
+    /// Starts an engine whose files are in `folder`. Returns `None`, and says why, if this machine
+    /// has none.
+    fn start(folder: &Path) -> Option<Self> {
+        let socket = folder.join("engine");
+        let started = Command::new("redis-server")
+            .args(["--port", "0", "--save", "", "--unixsocket"])
+            .arg(&socket)
+            .current_dir(folder)
+            .stdout(Stdio::null())
+            .spawn();
+        let Ok(child) = started else {
+            skip("no redis-server");
+            return None;
+        };
+        let engine = Self(child);
+        wait_until("the engine listens", || socket.exists());
+        Some(engine)
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn fleet(folder: &Path, line: &str) -> Output {
+    let words = ["fleet"].into_iter().chain(line.split(' '));
+    let url = format!("unix://{}", folder.join("engine").display());
+    onramp(words).env("ONRAMP_FLEET", url).current_dir(folder).output().expect("the program runs")
+}
+
+fn printed(output: &Output) -> String {
+    assert!(output.status.success(), "{}", stderr(output));
+    String::from_utf8(output.stdout.clone()).expect("text")
+}
+
+#[test]
+fn limits_are_set_listed_and_deleted() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let folder = folder.path();
+    let Some(_engine) = Engine::start(folder) else { return };
+    assert!(printed(&fleet(folder, "show")).contains("no limits"));
+    printed(&fleet(folder, "limit set company 40gbit --hosts 0"));
+    let tenant = "limit set tenant 10gbit --hosts 40 --parent company --weight 2 --min 1gbit";
+    printed(&fleet(folder, tenant));
+    let listed = printed(&fleet(folder, "limit list"));
+    let rows: Vec<Vec<&str>> =
+        listed.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(rows[0], ["LIMIT", "RATE", "HOSTS", "FLOOR", "PARENT", "WEIGHT", "MIN"]);
+    assert_eq!(rows[1][..4], ["company", "40.0", "Gbit", "0"]);
+    // A twentieth of the limit for 40 hosts together: 12.5 Mbit/s for each.
+    let tenant = ["tenant", "10.0", "Gbit", "40", "12.5", "Mbit", "company", "2", "1.00", "Gbit"];
+    assert_eq!(rows[2], tenant);
+    printed(&fleet(folder, "limit list --json limits.json"));
+    let document = read_json(&folder.join("limits.json"));
+    assert_documented_keys("## `onramp.fleet-limits`, version 1", &document);
+    assert_documented_keys("### A limit in `limits`", &document["limits"][1]);
+    assert_eq!(document["limits"][1]["min_bytes_per_second"], 125_000_000);
+    printed(&fleet(folder, "limit delete tenant"));
+    assert_eq!(printed(&fleet(folder, "limit list")).lines().count(), 2);
+    let wrong: &[(&str, i32, &[&str])] = &[
+        ("limit set a/b 1mbit", 1, &["a/b", "expected 1 to 64 letters"]),
+        ("limit set a 10", 2, &["RATE", "unit"]),
+        ("limit set a fast", 2, &["RATE", "fast"]),
+        ("limit set a 1mbit --floor 1mbit", 1, &["more than the limit"]),
+        ("limit set a 1mbit --hosts 0 --floor 1kbit", 2, &["--floor", "--hosts is 0"]),
+        ("limit set a 1mbit --parent nobody", 1, &["nobody"]),
+        ("limit set a 1mbit --parent company --min 2mbit", 1, &["guaranteed"]),
+        ("limit set a 1mbit --weight 2", 2, &["--parent"]),
+        ("limit delete nobody", 1, &["nobody"]),
+        ("show nobody", 1, &["nobody", "fleet limit list"]),
+        ("top -d 0", 2, &["--delay"]),
+    ];
+    for (line, code, words) in wrong {
+        assert_fails(&fleet(folder, line), *code, words);
+    }
+}
+
+#[test]
+fn without_an_engine_commands_say_so() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let output = fleet(folder.path(), "limit list");
+    assert_fails(&output, 1, &["the engine does not answer"]);
+    let output = onramp(["fleet", "show"]).env_remove("ONRAMP_FLEET").output().expect("it runs");
+    assert_fails(&output, 2, &["--engine", "ONRAMP_FLEET"]);
+    let output = onramp(["fleet", "show", "--engine", "http://a"]).output().expect("it runs");
+    assert_fails(&output, 2, &["--engine", "redis://"]);
+    let output = onramp(["daemon", "--fleet", "@/nosuch"]).output().expect("it runs");
+    assert_fails(&output, 1, &["/nosuch"]);
+    let wrong = ["daemon", "--fleet", "redis://127.0.0.1", "--fleet-name", "a b"];
+    let output = onramp(wrong).output().expect("it runs");
+    assert_fails(&output, 2, &["--fleet-name", "letters"]);
+}
+
+/// A daemon's class follows its share, which shows in its listings and metrics.
+#[test]
+fn a_daemon_follows_its_share() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let folder = folder.path();
+    let Some(_engine) = Engine::start(folder) else { return };
+    printed(&fleet(folder, "limit set tenant 8mbit --hosts 2 --floor 80kbit"));
+    let config = "ip link add d0 up type dummy\n\
+                  tc qdisc add dev d0 root handle 1: htb default 10\n\
+                  tc class add dev d0 parent 1: classid 1:10 htb rate fleet tenant:3\n";
+    std::fs::write(folder.join("d.conf"), config).expect("a file");
+    let url = format!("unix://{}", folder.join("engine").display());
+    let socket = folder.join("d.sock");
+    let mut daemon = onramp(["daemon", "--config", "d.conf", "--log", "warn", "--fleet-name", "h"])
+        .args(["--fleet", &url, "--socket"])
+        .arg(&socket)
+        .current_dir(folder)
+        .spawn()
+        .expect("the program runs");
+    let ask = |words: &str| {
+        let output = onramp(words.split(' ')).env("ONRAMP_SOCKET", &socket).output();
+        String::from_utf8(output.expect("the program runs").stdout).expect("text")
+    };
+    // The other host's floor is set aside.
+    wait_until("the class has its share", || {
+        ask("tc class show dev d0").contains("rate 7920Kbit ceil 7920Kbit")
+    });
+    assert!(ask("save").contains("htb rate fleet tenant:3"));
+    printed(&fleet(folder, "show tenant --json shown.json"));
+    let document = read_json(&folder.join("shown.json"));
+    assert_documented_keys("## `onramp.fleet`, version 1", &document);
+    let limit = &document["limits"][0];
+    assert_documented_keys("### A limit with its members", limit);
+    assert_documented_keys("### A member in `members`", &limit["members"][0]);
+    assert_eq!(limit["members"][0]["name"], "h/d0/1:10");
+    assert_eq!(limit["members"][0]["share_bytes_per_second"], 990_000);
+    let shown = printed(&fleet(folder, "top -n 2 -d 0.1"));
+    assert_eq!(shown.matches("tenant: 8.00 Mbit for 1 of at most 2 hosts").count(), 2, "{shown}");
+    printed(&fleet(folder, "limit set tenant 16mbit --hosts 2 --floor 80kbit"));
+    wait_until("the class follows the operator", || {
+        ask("tc class show dev d0").contains("rate 15920Kbit")
+    });
+    ask("tc class del dev d0 classid 1:10");
+    wait_until("the class has left", || printed(&fleet(folder, "show")).contains("for 0 of"));
+    daemon.kill().expect("it runs");
+    daemon.wait().expect("it was started");
+}
+
+/// Runs the fleet of daemons in namespaces: a limit of `mbit` Mbit/s for `hosts` daemons.
+fn scenarios(mbit: u32, hosts: u32, names: &[&str]) -> Option<Vec<Value>> {
+    if !root() {
+        skip("onramp fleet: the test needs root");
+        return None;
+    }
+    for tool in ["ip", "unshare", "python3", "redis-server"] {
+        let found = Command::new("sh").args(["-c", &format!("command -v {tool}")]).output();
+        if !found.is_ok_and(|output| output.status.success()) {
+            skip(&format!("no {tool}"));
+            return None;
+        }
+    }
+    let mut command = Command::new("timeout");
+    command.args(["--kill-after=1", "500", "unshare", "--net", "--mount", "--pid", "--fork"]);
+    command.args(["--kill-child", "--mount-proc", "python3"]);
+    command.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cli/fleet/fleet.py"));
+    command.args([mbit.to_string(), hosts.to_string()]).args(names);
+    command.env("ONRAMP", env!("CARGO_BIN_EXE_onramp")).stdin(Stdio::null());
+    let output = command.output().expect("unshare runs");
+    assert!(output.status.success(), "{}: {}", output.status, stderr(&output));
+    let text = String::from_utf8(output.stdout).expect("text");
+    Some(text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect())
+}
+
+/// Fifty daemons with real traffic: whatever fails, they never send more than the bound, and they
+/// get the limit again. How fast that is depends on the machine, so it is no matter here.
+#[test]
+fn fifty_daemons_never_exceed_the_bound() {
+    let names = ["restarted", "killed", "cut", "delayed", "dead", "paused"];
+    let Some(figures) = scenarios(50, 50, &names) else { return };
+    assert_eq!(figures.len(), names.len());
+    for figures in figures {
+        assert!(figures["excess"].as_f64().expect("a number") <= 0.0, "{figures}");
+        let scenario = figures["scenario"].as_str().expect("a name");
+        if ["killed", "delayed", "paused"].contains(&scenario) {
+            // Without the engine each of the 50 daemons has its floor of 100 kbit/s.
+            let sent = figures["sent"].as_f64().expect("a number");
+            assert!((0.02..0.2).contains(&sent), "{figures}");
+        }
+    }
+}
