@@ -19,7 +19,7 @@ use tokio::time::Instant;
 use crate::limits::{
     DELETED, Entry, LIMITS, RATE_END, definitions, entries, ledger_key, terms_key,
 };
-use crate::script::{Held, LEDGER, answer, give, held};
+use crate::script::{Clocks, Held, LEDGER, answer, give, held};
 
 const SET: &str = include_str!("set.lua");
 
@@ -214,10 +214,34 @@ impl Engine {
         for ledger in all.ledgers(limit) {
             let command = redis::cmd("HGETALL").arg(ledger_key(root, &ledger)).to_owned();
             let fields: Vec<(Vec<u8>, Vec<u8>)> = self.query(&command).await?;
-            members.extend(held(&fields).ok_or(EngineError::Damaged(ledger))?);
+            if fields.is_empty() {
+                continue;
+            }
+            let clock = self.clock(root, &ledger).await?;
+            members.extend(held(&fields, clock).ok_or(EngineError::Damaged(ledger))?);
         }
         members.sort_by(|a, b| (&a.name, a.life).cmp(&(&b.name, b.life)));
         Ok(members)
+    }
+
+    /// Returns what a ledger's clock would show if the ledger were called now, in microseconds: a
+    /// ledger that nobody calls any more stands still.
+    async fn clock(&self, root: &str, ledger: &str) -> Result<f64, EngineError> {
+        let (mut now, mut at) = (0.0, Some(ledger.to_owned()));
+        while let Some(name) = at {
+            let mut command = redis::cmd("HGET");
+            command.arg(ledger_key(root, &name)).arg(Clocks::FIELD);
+            // A ledger that has gone meanwhile adds nothing.
+            let Some(head) = self.query::<Option<Vec<u8>>>(&command).await? else { break };
+            let clocks = Clocks::read(&head).ok_or(EngineError::Damaged(name))?;
+            now += clocks.own - clocks.led;
+            at = clocks.leader;
+            if at.is_none() {
+                let (seconds, micros): (f64, f64) = self.query(&redis::cmd("TIME")).await?;
+                now += seconds * 1e6 + micros;
+            }
+        }
+        Ok(now)
     }
 
     async fn versioned_limits(&self) -> Result<(String, Definitions), EngineError> {

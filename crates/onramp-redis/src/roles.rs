@@ -40,6 +40,7 @@ pub const OPERATOR_RULES: &[&str] = &[
     "+info",
     "+script|load",
     "+eval",
+    "+time",
     "+get",
     "+set",
     "+hget",

@@ -87,16 +87,37 @@ pub struct Held {
     pub claim: Claim,
     /// What the member holds, in bytes per second.
     pub held: u64,
-    /// How long the ledger still keeps this for the member, counted from the ledger's last change.
+    /// How long the ledger still keeps this for the member.
     pub left: Duration,
 }
 
-/// Reads the members of a ledger from its fields; `None` if these are no such fields.
-pub(crate) fn held(fields: &[(Vec<u8>, Vec<u8>)]) -> Option<Vec<Held>> {
-    let Some((_, head)) = fields.iter().find(|(field, _)| field == HEAD) else {
-        return fields.is_empty().then(Vec::new);
-    };
-    let clock: f64 = std::str::from_utf8(head).ok()?.split(' ').next()?.parse().ok()?;
+/// The clocks of a ledger, in microseconds.
+#[derive(Clone, Debug)]
+pub(crate) struct Clocks {
+    /// The ledger's own clock at its last call.
+    pub(crate) own: f64,
+    /// The clock that it follows, at its last call.
+    pub(crate) led: f64,
+    /// Name of the ledger whose clock that is; `None`: the engine's clock.
+    pub(crate) leader: Option<String>,
+}
+
+impl Clocks {
+    /// The field of a ledger with its clocks.
+    pub(crate) const FIELD: &[u8] = HEAD;
+
+    /// Reads the clocks from their field.
+    pub(crate) fn read(head: &[u8]) -> Option<Self> {
+        let mut words = std::str::from_utf8(head).ok()?.split(' ');
+        let (own, led) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
+        let leader = words.next().filter(|name| *name != "@").map(str::to_owned);
+        Some(Self { own, led, leader })
+    }
+}
+
+/// Reads the members of a ledger from its fields, at the moment `clock` of the ledger's clock in
+/// microseconds; `None` if these are no such fields.
+pub(crate) fn held(fields: &[(Vec<u8>, Vec<u8>)], clock: f64) -> Option<Vec<Held>> {
     let mut members = Vec::new();
     for (field, value) in fields.iter().filter(|(field, _)| field != HEAD) {
         let MemberView { name, life, claim, held } = member(field, value)?;
