@@ -88,7 +88,7 @@ async fn follow(options: Options, hub: Hub) {
             let same = before.remove(&key).filter(|follower| follower.weight == share.weight);
             let mut follower = same
                 .unwrap_or_else(|| Follower::start(&options, &hub, &key, share.weight, &mut tasks));
-            follower.count(now, counted);
+            follower.count(now, counted, share.share.as_bytes_per_second());
             followers.insert(key, follower);
         }
         // What is left has no rate that follows a limit any more; dropping it ends its task.
@@ -127,9 +127,9 @@ impl Follower {
         Self { weight, meter: Meter::new(), demand }
     }
 
-    fn count(&mut self, now: Instant, counted: Counted) {
+    fn count(&mut self, now: Instant, counted: Counted, share: u64) {
         // Nobody listens if the task has ended, which it has logged.
-        let _ = self.demand.send(self.meter.read(now, counted));
+        let _ = self.demand.send(self.meter.read(now, counted, share));
     }
 }
 

@@ -19,10 +19,10 @@ pub struct Counted {
 ///
 /// The demand is the rate at which packets came: those that left, those that were dropped and those
 /// that wait. It rises at once and falls over two ticks, so that a burst every tick or two is one
-/// demand. If packets waited at both ends of a tick, the sender may be one that sends no faster
-/// than the qdisc lets it (such as TCP), and would send more if it could; then the demand is at
-/// least one and a half times the rate at which packets left, so that the share of such a sender
-/// can grow by half at each tick.
+/// demand. If packets waited at both ends of a tick, none was dropped and the share was used up, the
+/// sender may be one that sends no faster than the qdisc lets it (such as TCP), and would send more
+/// if it could; then the demand is at least five quarters of the rate at which packets left, so
+/// that the share of such a sender can grow by a quarter at each tick.
 #[derive(Clone, Debug, Default)]
 pub struct Meter {
     last: Option<(Instant, Counted)>,
@@ -37,9 +37,9 @@ impl Meter {
         Self::default()
     }
 
-    /// Takes what was counted up to `now`, and returns the demand in bytes per second: zero at the
-    /// first call.
-    pub fn read(&mut self, now: Instant, counted: Counted) -> u64 {
+    /// Takes what was counted up to `now` under the share `share` (bytes per second), and returns the
+    /// demand in bytes per second: zero at the first call.
+    pub fn read(&mut self, now: Instant, counted: Counted, share: u64) -> u64 {
         let Some((before, was)) = self.last else {
             self.last = Some((now, counted));
             return 0;
@@ -66,8 +66,9 @@ impl Meter {
         };
         let arrived = rate(came);
         let mut demand = arrived.max(arrived / 2 + self.arrived / 2);
-        if was.backlog_bytes > 0 && counted.backlog_bytes > 0 {
-            demand = demand.max(rate(sent) / 2 * 3);
+        let waits = was.backlog_bytes > 0 && counted.backlog_bytes > 0;
+        if waits && drops == 0 && rate(sent) >= share - share / 16 {
+            demand = demand.max(rate(sent) / 4 * 5);
         }
         self.arrived = arrived;
         self.demand = demand;
@@ -84,15 +85,19 @@ mod tests {
 
     /// Reads at the end of each tick of 100 ms.
     fn demands(counted: &[(u64, u64, u64)]) -> Vec<u64> {
+        under(50_000, counted)
+    }
+
+    fn under(share: u64, counted: &[(u64, u64, u64)]) -> Vec<u64> {
         let mut meter = Meter::new();
         let mut sum = Counted::default();
-        meter.read(Instant(0), sum);
+        meter.read(Instant(0), sum, share);
         let read = |(tick, (sent, drops, backlog)): (u64, &(u64, u64, u64))| {
             sum.sent_bytes += sent;
             sum.sent_packets += sent / 500;
             sum.dropped_packets += drops;
             sum.backlog_bytes = *backlog;
-            meter.read(Instant((tick + 1) * 100_000_000), sum)
+            meter.read(Instant((tick + 1) * 100_000_000), sum, share)
         };
         (0..).zip(counted).map(read).collect()
     }
@@ -115,15 +120,19 @@ mod tests {
 
     #[test]
     fn a_sender_that_is_held_back_may_want_more() {
-        assert_eq!(demands(&[(5_000, 0, 900), (5_000, 0, 900)])[1], 75_000);
+        assert_eq!(demands(&[(5_000, 0, 900), (5_000, 0, 900)])[1], 62_500);
+        // It leaves a part of its share unused, so it does not want more.
+        assert_eq!(under(60_000, &[(5_000, 0, 900), (5_000, 0, 900)])[1], 54_500);
+        // If packets are dropped, more than enough came.
+        assert_eq!(demands(&[(5_000, 0, 900), (5_000, 1, 900)])[1], 57_000);
     }
 
     #[test]
     fn a_new_qdisc_begins_at_zero() {
         let mut meter = Meter::new();
         let counted = Counted { sent_bytes: 9_000, sent_packets: 9, ..Counted::default() };
-        meter.read(Instant(0), counted);
-        assert_eq!(meter.read(Instant(100_000_000), Counted::default()), 0);
-        assert_eq!(meter.read(Instant(100_000_000), counted), 0, "no time has passed");
+        meter.read(Instant(0), counted, 1);
+        assert_eq!(meter.read(Instant(100_000_000), Counted::default(), 1), 0);
+        assert_eq!(meter.read(Instant(100_000_000), counted, 1), 0, "no time has passed");
     }
 }

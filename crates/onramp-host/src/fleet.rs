@@ -42,6 +42,8 @@ pub struct Share {
     pub limit: String,
     /// Weight among the members of the limit.
     pub weight: u32,
+    /// The present share, as [`Host::set_share`] set it.
+    pub share: Rate,
     /// Bytes that have left the qdisc or class.
     pub sent_bytes: u64,
     /// Packets that have left the qdisc or class.
@@ -237,6 +239,7 @@ fn share(device: &str, follower: &Follower, views: &[QdiscView]) -> Share {
         place: follower.place,
         limit: follower.limit.clone(),
         weight: follower.weight,
+        share: follower.rate,
         sent_bytes: 0,
         sent_packets: 0,
         dropped_packets: 0,

@@ -6,7 +6,7 @@ ONRAMP (the program). Prints the figures of each scenario as one line of JSON. R
 the kernel counted on the wire of each host, with Ethernet headers.
 """
 
-import asyncio, json, math, multiprocessing, os, random, signal, socket, subprocess, sys, threading, time
+import asyncio, ctypes, json, multiprocessing, os, random, signal, socket, subprocess, sys, threading, time
 
 ONRAMP = os.environ["ONRAMP"]
 MBIT = 125_000
@@ -77,11 +77,37 @@ async def relay(delay):
     await server.serve_forever()
 
 
+def clients(hosts, wants):
+    """Sends UDP to each host's daemon at the rate that the host wants, whatever becomes of it."""
+    setns = ctypes.CDLL(None, use_errno=True).setns
+    sockets = []
+    for at in range(hosts):
+        with open(f"/run/netns/h{at}") as space:
+            if setns(space.fileno(), 0):
+                raise OSError(ctypes.get_errno(), "setns")
+        sockets.append(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
+        sockets[at].connect(("127.0.0.1", 7000))
+    # Ethernet, IP and UDP have headers of 14, 20 and 8 bytes.
+    payload, due, last = bytes(SIZE - 42), [0.0] * hosts, time.monotonic()
+    while True:
+        time.sleep(0.002)
+        now = time.monotonic()
+        span, last = min(now - last, 0.1), now
+        for at, client in enumerate(sockets):
+            due[at] += wants[at] * span
+            while due[at] >= SIZE:
+                due[at] -= SIZE
+                try:
+                    client.send(payload)
+                except OSError:
+                    pass  # The daemon does not run.
+
+
 class Fleet:
     def __init__(self, hosts, weights):
         self.hosts = hosts
         self.weights = weights
-        self.wants = [0] * hosts
+        self.demands = multiprocessing.Array("d", hosts, lock=False)
         self.daemons = [None] * hosts
         self.done = False
         self.url = f"redis://:{PASSWORD}@10.0.0.1:6380"
@@ -113,6 +139,9 @@ class Fleet:
         run = lambda: asyncio.run(relay(self.delay))
         self.relay = multiprocessing.get_context("fork").Process(target=run, daemon=True)
         self.relay.start()
+        run = lambda: clients(hosts, self.demands)
+        self.clients = multiprocessing.get_context("fork").Process(target=run, daemon=True)
+        self.clients.start()
 
     def fleet(self, *words):
         words = [ONRAMP, "fleet", *words, "--engine", self.url]
@@ -129,7 +158,7 @@ class Fleet:
         for at in range(self.hosts):
             config = f"/run/h{at}.conf"
             with open(config, "w") as file:
-                file.write(f"""ip link add u0 type udp local 10.1.{at}.2:0 remote 10.1.{at}.1:9000
+                file.write(f"""ip link add u0 type udp local 10.1.{at}.2:0 listen 127.0.0.1:7000 remote 10.1.{at}.1:9000
 ip link set u0 mtu {SIZE} up
 tc qdisc add dev u0 root handle 1: htb default 10
 tc class add dev u0 parent 1: classid 1:10 htb rate fleet tenant:{self.weights[at]} burst {BURST} \\
@@ -140,8 +169,15 @@ tc qdisc add dev u0 parent 1:10 pfifo limit 10
         self.run = threading.Thread(target=self.sample, daemon=True)
         self.samples = []
         self.run.start()
-        for at in range(self.hosts):
-            threading.Thread(target=self.load, args=(at,), daemon=True).start()
+
+    @property
+    def wants(self):
+        """Bytes per second that each host wants to send."""
+        return list(self.demands)
+
+    @wants.setter
+    def wants(self, wants):
+        self.demands[:] = wants
 
     def start(self, at):
         # The clocks of the first host are an hour ahead.
@@ -151,27 +187,6 @@ tc qdisc add dev u0 parent 1:10 pfifo limit 10
                  f"/run/h{at}.sock", "--config", f"/run/h{at}.conf", "--fleet", self.url,
                  "--fleet-name", f"h{at}", "--log", os.environ.get("LOG", "error")]
         self.daemons[at] = subprocess.Popen(words)
-
-    def load(self, at):
-        """Keeps the host's daemon sending what it is to send."""
-        while not self.done:
-            want = self.wants[at]
-            if want == 0:
-                time.sleep(0.01)
-                continue
-            left = 1.0 - time.monotonic() % 1.0
-            request = {"v": 1, "traffic": {"dev": "u0", "flows": 1, "size": SIZE,
-                       "seconds": max(left, 0.01), "bytes_per_second": want}}
-            try:
-                link = socket.socket(socket.AF_UNIX)
-                link.connect(f"/run/h{at}.sock")
-                link.sendall(json.dumps(request).encode() + b"\n")
-                answer = link.recv(65536)
-                if b'"err"' in answer and b'"err":""' not in answer:
-                    print(answer, file=sys.stderr)
-                link.close()
-            except OSError:
-                time.sleep(0.02)
 
     def sample(self):
         """Notes every 20 ms what each host has sent."""
@@ -246,6 +261,7 @@ tc qdisc add dev u0 parent 1:10 pfifo limit 10
         for daemon in self.daemons:
             daemon.wait()
         self.relay.kill()
+        self.clients.kill()
         self.engine.kill()
 
 
@@ -274,12 +290,10 @@ def steady(fleet, seconds=10):
     before = fair(fleet.wants, fleet.weights)
     begin = time.monotonic()
     for _ in range(seconds):
-        # The hosts read their demands at each full second.
-        changed = math.ceil(time.monotonic() + 0.05)
-        time.sleep(changed - 0.03 - time.monotonic())
         wants = [random.choice([1, 2, 4, 8, 12]) * MBIT for _ in range(fleet.hosts)]
+        changed = time.monotonic()
         fleet.wants = wants
-        time.sleep(changed + 0.97 - time.monotonic())
+        time.sleep(1)
         end = time.monotonic()
         shares = [min(want, share) for want, share in zip(wants, fair(wants, fleet.weights))]
         rates = fleet.rates(changed + 0.5, end)
