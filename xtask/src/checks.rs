@@ -70,6 +70,8 @@ pub(crate) const LINKED: &[&str] = &[
     "onramp-host",
     "onramp-wire",
     "onramp-limiter",
+    "onramp-fleet",
+    "onramp-redis",
     "onramp-smoltcp",
     "onramp-quinn",
     "onramp-tokio",

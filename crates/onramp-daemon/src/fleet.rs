@@ -4,8 +4,6 @@
 //! A thread of its own reports to the engine and sets the rates, because it must not tell the
 //! engine of a lower rate before the rate is set, and setting a rate may wait for the host.
 
-mod board;
-
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -19,7 +17,7 @@ use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval};
 use tracing::{info, warn};
 
-pub(crate) use self::board::{Board, Key, ShareRow, Standing};
+use crate::board::{Key, ShareRow, Standing};
 use crate::hub::Hub;
 
 /// How the daemon belongs to a fleet.

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use onramp_host::Host;
 use tokio::sync::{Mutex as Turn, OwnedMutexGuard};
 
-use crate::fleet::Board;
+use crate::board::Board;
 
 /// A host that many tasks share: one task uses it at a time, in the order in which they ask. A
 /// `Hub` is cheap to clone.

@@ -174,8 +174,8 @@ impl Daemon {
             let sampler = Arc::clone(watched.sampler());
             clients.sessions.spawn(http::serve(web, sampler, options.web_control, limits, end));
         }
-        // The thread goes on until the devices are closed, because their rates stay as they are when
-        // it has ended.
+        // The thread goes on until the devices are closed: their rates stay as they are when it has
+        // ended.
         let _fleet = options.fleet.and_then(|fleet| {
             Fleet::start(fleet, hub.clone())
                 .inspect_err(|error| error!("cannot start the fleet's thread: {error}"))

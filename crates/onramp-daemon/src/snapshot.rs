@@ -16,7 +16,7 @@ use onramp_host::{DeviceView, RelayView};
 use onramp_redis::BootClock;
 use serde::{Deserialize, Serialize};
 
-use crate::fleet::{Key, ShareRow};
+use crate::board::{Key, ShareRow};
 
 pub use self::histogram::Histogram;
 pub use self::rates::{RateMeter, Reason, Row, Stats, What};

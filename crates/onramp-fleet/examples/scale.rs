@@ -1,6 +1,6 @@
 //! What a fleet costs and how fast it follows, in virtual time, by the number of its hosts.
 
-use std::time::{Duration, Instant as Wall};
+use std::time::Duration;
 
 use onramp_fleet::world::World;
 use onramp_fleet::{Claim, Definition, divide};
@@ -26,13 +26,13 @@ fn one_limit(hosts: u32) {
     world.set("limit", definition).expect("a sound limit");
     let count = hosts as usize;
     let mut wants = vec![2 * MBIT; count];
-    for host in 0..count {
+    for (host, want) in wants.iter_mut().enumerate() {
         world.join("limit", 1);
-        wants[host] = if host % 10 == 0 { 40 * MBIT } else { 2 * MBIT };
-        world.set_demand(host, wants[host]);
+        *want = if host % 10 == 0 { 40 * MBIT } else { 2 * MBIT };
+        world.set_demand(host, *want);
     }
     world.run(world.now() + Duration::from_secs(4), |_| {});
-    let (begin, wall, before) = (world.now(), Wall::now(), world.cost());
+    let (begin, before) = (world.now(), world.cost());
     let (mut most, mut least, mut times) = (0, u64::MAX, Vec::new());
     for round in 1..=3 {
         for (host, want) in wants.iter_mut().enumerate() {
@@ -65,8 +65,8 @@ fn one_limit(hosts: u32) {
     let each = |after: u64, before: u64| (after - before) as f64 / per;
     println!(
         "{hosts} hosts: sum {:.3} to {:.3} of the limit; 95 % of a share after {} ms (p99 {}, max \
-         {}); each host {:.1} messages/s, {:.1} kB/s up, {:.1} kB/s down, {:.0} members/message; {:.1} us of CPU \
-         for each message",
+         {}); each host {:.1} messages/s, {:.1} kB/s up, {:.1} kB/s down, {:.0} \
+         members/message",
         least as f64 / rate as f64,
         most as f64 / rate as f64,
         times[times.len() / 2],
@@ -76,6 +76,5 @@ fn one_limit(hosts: u32) {
         each(cost.sent_bytes, before.sent_bytes) / 1e3,
         each(cost.answered_bytes, before.answered_bytes) / 1e3,
         (cost.members - before.members) as f64 / (cost.messages - before.messages) as f64,
-        wall.elapsed().as_secs_f64() * 1e6 / (cost.messages - before.messages) as f64,
     );
 }

@@ -224,8 +224,8 @@ impl Definitions {
         Some(Joined { way, claims, weight: weight.max(1), floor: definition.floor })
     }
 
-    /// Returns the names of the ledgers in which the members of a limit are: its own ledger, or those
-    /// of its smallest groups. None if there is no such limit.
+    /// Returns the names of the ledgers in which the members of a limit are: its own ledger, or
+    /// those of its smallest groups. None if there is no such limit.
     #[must_use]
     pub fn ledgers(&self, limit: &str) -> Vec<String> {
         match self.0.get(limit).map(|definition| definition.hosts) {

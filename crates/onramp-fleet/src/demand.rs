@@ -19,10 +19,10 @@ pub struct Counted {
 ///
 /// The demand is the rate at which packets came: those that left, those that were dropped and those
 /// that wait. It rises at once and falls over two ticks, so that a burst every tick or two is one
-/// demand. If packets waited at both ends of a tick, none was dropped and the share was used up, the
-/// sender may be one that sends no faster than the qdisc lets it (such as TCP), and would send more
-/// if it could; then the demand is at least five quarters of the rate at which packets left, so
-/// that the share of such a sender can grow by a quarter at each tick.
+/// demand. If packets waited at both ends of a tick, none was dropped and the share was used up,
+/// the sender may be one that sends no faster than the qdisc lets it (such as TCP), and would send
+/// more if it could; then the demand is at least five quarters of the rate at which packets left,
+/// so that the share of such a sender can grow by a quarter at each tick.
 #[derive(Clone, Debug, Default)]
 pub struct Meter {
     last: Option<(Instant, Counted)>,
@@ -37,8 +37,8 @@ impl Meter {
         Self::default()
     }
 
-    /// Takes what was counted up to `now` under the share `share` (bytes per second), and returns the
-    /// demand in bytes per second: zero at the first call.
+    /// Takes what was counted up to `now` under the share `share` (bytes per second), and returns
+    /// the demand in bytes per second: zero at the first call.
     pub fn read(&mut self, now: Instant, counted: Counted, share: u64) -> u64 {
         let Some((before, was)) = self.last else {
             self.last = Some((now, counted));

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use onramp_core::Setup;
 
 use super::device::Value;
-use super::fleet::Follower;
+use super::follow::Follower;
 use super::netdev::{Netdev, Netdevs};
 use super::{Host, Line, Lines, Reply, ip};
 use crate::tc::{self, TcError};

@@ -4,31 +4,13 @@
 //! The host only keeps the names and sets the rates. The caller finds out what the shares are, for
 //! example with the crate `onramp-fleet`.
 
-use onramp_core::cmd::Operand;
 use onramp_core::view::QdiscView;
-use onramp_core::{Change, Handle, Rate, Setup};
+use onramp_core::{Change, Handle, Rate};
 
+use crate::Host;
+use crate::follow::{Follower, Named, UNKNOWN, WORD, exact, place};
 use crate::netdev::Netdev;
 use crate::tc::TcError;
-use crate::{Host, Reply};
-
-/// The word in a command of `tc` before the name of a limit.
-const WORD: &str = "fleet";
-/// The share before anyone has said what it is: the smallest rate that there is.
-const UNKNOWN: Rate = Rate::bytes_per_second(1);
-
-/// A rate of a qdisc or class that follows a share.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Follower {
-    /// The qdisc (`M:0`) or class.
-    place: Handle,
-    /// Name of the option.
-    key: &'static str,
-    limit: String,
-    weight: u32,
-    /// The present share.
-    rate: Rate,
-}
 
 /// A qdisc or class whose rate follows its share of a limit. [`Host::shares`] returns it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,91 +34,6 @@ pub struct Share {
     pub dropped_packets: u64,
     /// Bytes that wait in the qdisc or class or beneath it.
     pub backlog_bytes: u64,
-}
-
-/// A limit's name and weight in a command, with the name of the option that they stand behind.
-pub(crate) struct Named<'w> {
-    option: &'w str,
-    limit: &'w str,
-    weight: u32,
-}
-
-/// Takes `fleet NAME` and `fleet NAME:WEIGHT` out of a command, and puts [`UNKNOWN`] in the place of
-/// the share.
-///
-/// # Errors
-///
-/// The reply to a command that names no limit, or a wrong weight, or is for a host without a fleet.
-pub(crate) fn take<'w>(
-    is_in_fleet: bool,
-    words: &[&'w str],
-) -> Result<(Vec<String>, Vec<Named<'w>>), Reply> {
-    let (mut line, mut named) = (Vec::new(), Vec::new());
-    let mut rest = words.iter().copied();
-    let mut before = "";
-    while let Some(word) = rest.next() {
-        // A device or a filter's argument may have this name, too.
-        if word != WORD || matches!(before, "" | "dev" | "match") {
-            line.push(word.to_owned());
-            before = word;
-            continue;
-        }
-        let look = "expected fleet NAME or fleet NAME:WEIGHT";
-        let name =
-            rest.next().ok_or_else(|| wrong(&format!("a limit's name is missing: {look}")))?;
-        let (limit, weight) = name.split_once(':').unwrap_or((name, "1"));
-        let Ok(weight @ 1..) = weight.parse() else {
-            return Err(wrong(&format!("{name:?}: the weight is no number of at least 1: {look}")));
-        };
-        if !is_in_fleet {
-            let why = "this host belongs to no fleet; `onramp daemon --fleet URL` joins one";
-            return Err(wrong(why));
-        }
-        line.push(exact(UNKNOWN));
-        named.push(Named { option: before, limit, weight });
-    }
-    Ok((line, named))
-}
-
-/// Checks that each limit of a command stands in place of a rate that can change.
-///
-/// # Errors
-///
-/// The reply to a command in which a limit stands elsewhere.
-pub(crate) fn check(setup: &Setup, line: &str, named: &[Named<'_>]) -> Result<(), Reply> {
-    let mut setup = setup.clone();
-    let elsewhere = |name: &Named<'_>| {
-        wrong(&format!(
-            "`{} {WORD} {}`: a limit can only stand in place of a single rate that can change",
-            name.option, name.limit
-        ))
-    };
-    let place = match setup.change(line) {
-        Ok(change) => place(&change),
-        Err(error) => {
-            let at = named.iter().find(|_| error.value == exact(UNKNOWN));
-            // Another error is reported when the command is carried out.
-            return at.map_or(Ok(()), |name| Err(elsewhere(name)));
-        }
-    };
-    let is_rate = |name: &&Named<'_>| {
-        place.is_some_and(|place| setup.rate_option(place, name.option).is_some())
-    };
-    named.iter().find(|name| !is_rate(name)).map_or(Ok(()), |name| Err(elsewhere(name)))
-}
-
-fn wrong(why: &str) -> Reply {
-    let err = format!("Error: argument \"{WORD}\" is wrong: {why}\n");
-    Reply { code: 255, err, ..Reply::default() }
-}
-
-/// Returns the qdisc (`M:0`) or class to which a change gave options.
-const fn place(change: &Change) -> Option<Handle> {
-    match change {
-        Change::Qdisc(major) | Change::Parameters(major) => Some(Handle::new(*major, 0)),
-        Change::Class(class) => Some(*class),
-        _ => None,
-    }
 }
 
 impl Netdev {
@@ -315,12 +212,4 @@ impl Host {
         let device = self.devices.get_mut(device);
         device.map_or(Ok(()), |device| device.set_share(place, limit, share))
     }
-}
-
-/// Writes a rate as a command of `tc` reads it, without rounding.
-fn exact(rate: Rate) -> String {
-    let mut text = String::new();
-    // Writing to a string cannot fail.
-    let _ = rate.write(&mut text);
-    text
 }

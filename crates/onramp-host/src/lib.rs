@@ -9,6 +9,7 @@ mod configure;
 mod device;
 mod event;
 mod fleet;
+mod follow;
 mod interface;
 mod ip;
 mod lines;

@@ -10,7 +10,7 @@ use onramp_queue::DropReason;
 
 use super::What;
 use super::device::{Carried, Feeder, Given, LinkEnd, Relay, Type};
-use super::fleet::Follower;
+use super::follow::Follower;
 use onramp::{CloseReport, Link};
 
 /// Greatest length of a device's name, bytes (`IFNAMSIZ` without the zero at its end).

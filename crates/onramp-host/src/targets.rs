@@ -5,7 +5,7 @@ use onramp_core::view::{Listed, QdiscView, Query, mq};
 use onramp_core::{Change, Handle, Kinds, Setup};
 
 use super::What;
-use super::fleet::Named;
+use super::follow::Named;
 use super::netdev::{Netdev, Netdevs};
 use crate::tc::{Target, Targets};
 

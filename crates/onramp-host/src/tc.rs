@@ -20,7 +20,7 @@ use onramp_core::view::{Listed, QdiscView, Query};
 use onramp_core::{Change, ConfigError, Fault, Handle, Kinds, Setup};
 
 use crate::Reply;
-use crate::fleet::{self, Named};
+use crate::follow::{self, Named};
 use onramp::{Link, PortError};
 
 pub use self::link::tc;
@@ -273,7 +273,7 @@ fn switches<'a, 'w>(mut words: &'a [&'w str]) -> Result<(Style, &'a [&'w str]), 
 fn change(devices: &mut dyn Targets, object: &str, verb: &str, words: &[&str]) -> Done {
     let name = words.iter().position(|word| *word == "dev").and_then(|at| words.get(at + 1));
     one_by_one(object, words)?;
-    let (words, named) = fleet::take(devices.is_in_fleet(), words)?;
+    let (words, named) = follow::take(devices.is_in_fleet(), words)?;
     // As `tc` does, report a device that does not exist only if the line has no other error.
     let line = format!("{object} {verb} {}", words.join(" "));
     let line = line.trim_end().to_owned();
@@ -282,7 +282,7 @@ fn change(devices: &mut dyn Targets, object: &str, verb: &str, words: &[&str]) -
     };
     let (name, deaf) = (target.name.to_owned(), target.deaf);
     if !named.is_empty() {
-        fleet::check(&target.tree.setup(), &line, &named)?;
+        follow::check(&target.tree.setup(), &line, &named)?;
     }
     let (change, done) = target.tree.change_and_report(&line)?;
     let comes_in = matches!(change, Change::Filters(at) if target.tree.setup().is_ingress(at));

@@ -199,8 +199,8 @@ impl Engine {
     }
 
     /// Returns what the ledgers of a limit say: its hosts, or the limits that are its parts, in the
-    /// order of their names. `all` are all limits, as [`limits`](Self::limits) returns them. Nothing
-    /// changes.
+    /// order of their names. `all` are all limits, as [`limits`](Self::limits) returns them.
+    /// Nothing changes.
     ///
     /// # Errors
     ///

@@ -61,9 +61,9 @@ pub(crate) struct Args {
     /// machine's name]
     #[arg(long, value_name = "NAME", requires = "fleet")]
     fleet_name: Option<String>,
-    /// The rate of qdiscs and classes that follow a limit before the daemon has heard of it, because
-    /// the engine has not answered since the daemon began; at most the limit's --floor [default: 0,
-    /// so that nothing passes]
+    /// The rate of qdiscs and classes that follow a limit before the daemon has heard of it,
+    /// because the engine has not answered since the daemon began; at most the limit's --floor
+    /// [default: 0, so that nothing passes]
     #[arg(long, value_name = "RATE", requires = "fleet")]
     fleet_floor: Option<Rate>,
     /// The certificate (PEM) of the authority that signed the engine's certificate [default: those

@@ -20,8 +20,8 @@ impl Bucket {
         Self { cost, depth_ns, tokens_ns: depth_ns }
     }
 
-    /// Returns this bucket with the bytes that were in `before`, `elapsed_ns` after its last update,
-    /// or with the bytes of its debt. The same bytes are more nanoseconds at a lower rate.
+    /// Returns this bucket with the bytes that were in `before`, `elapsed_ns` after its last
+    /// update, or with the bytes of its debt. The same bytes are more nanoseconds at a lower rate.
     pub(crate) fn with_bytes_of(self, before: &Self, elapsed_ns: i64) -> Self {
         // Long enough that what each packet costs beyond its bytes makes no difference.
         const LEN: u32 = 1 << 24;

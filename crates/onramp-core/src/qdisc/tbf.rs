@@ -269,9 +269,8 @@ impl Qdisc for Tbf {
         (pkt.len <= self.largest || self.fits_in_parts(pkt)) && self.child.accepts(pkt)
     }
 
-    /// Sets new parameters, fills the buckets (unless they keep their bytes), and keeps all packets.
-    /// As in Linux, a child that is
-    /// a fifo gets the new limit.
+    /// Sets new parameters, fills the buckets (unless they keep their bytes), and keeps all
+    /// packets. As in Linux, a child that is a fifo gets the new limit.
     fn change(&mut self, values: &Values<'_>, cx: &mut Cx<'_>) -> bool {
         let mut new = Self::new(values);
         if values.site.keeps_bytes {

@@ -234,10 +234,10 @@ impl Setup {
     /// Applies a command line of `tc` to the description: `qdisc`, `class` or `filter`, with `add`,
     /// `replace`, `change` or `delete`. Empty lines and comments do nothing.
     ///
-    /// One verb is not one of `tc`: `adjust` changes a qdisc or class as `change` does, but the token
-    /// buckets of `tbf` and `htb` keep the bytes that they hold or owe. Use it for rates that change
-    /// often: `change` fills a `tbf`'s bucket each time, and in `htb` a debt lasts as long as it does
-    /// at the old rate, as in Linux.
+    /// One verb is not one of `tc`: `adjust` changes a qdisc or class as `change` does, but the
+    /// token buckets of `tbf` and `htb` keep the bytes that they hold or owe. Use it for rates that
+    /// change often: `change` fills a `tbf`'s bucket each time, and in `htb` a debt lasts as long
+    /// as it does at the old rate, as in Linux.
     ///
     /// # Errors
     ///

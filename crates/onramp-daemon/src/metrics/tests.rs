@@ -233,6 +233,7 @@ fn counted() -> Device {
         qdiscs: Vec::new(),
     };
     Device {
+        shares: Vec::new(),
         name: "d0".into(),
         index: 9,
         kind: "veth".into(),
@@ -376,6 +377,42 @@ fn every_figure_has_its_series() {
             let series = format!("onramp_{what}_{name}{{{queue},qdisc=\"htb\",{labels}}}");
             assert_eq!(samples.get(&series), Some(&((first + more) as f64)), "{series}");
         }
+    }
+}
+
+/// A share of a fleet's limit has its series; an engine that has never answered has no age.
+#[test]
+fn a_share_has_its_series() {
+    let share = Share {
+        place: "1:10".into(),
+        limit: "tenant".into(),
+        weight: 3,
+        demand_bytes_per_second: 7,
+        share_bytes_per_second: 5,
+        floor_bytes_per_second: 2,
+        standing: "granted".into(),
+        answer_age_ms: Some(1_500),
+    };
+    let alone = Share {
+        limit: "other".into(),
+        standing: "alone".into(),
+        answer_age_ms: None,
+        ..share.clone()
+    };
+    let device = Device { shares: vec![share, alone], ..counted() };
+    let samples = read(&write(&at(1, vec![device]), None, Detail::Device));
+    let series = |name: &str, limit: &str| {
+        let labels = format!("device=\"d0\",place=\"1:10\",limit=\"{limit}\"");
+        samples.get(&format!("onramp_fleet_{name}{{{labels}}}")).copied()
+    };
+    for (name, granted, alone) in [
+        ("share_bytes_per_second", Some(5.0), Some(5.0)),
+        ("demand_bytes_per_second", Some(7.0), Some(7.0)),
+        ("floor_bytes_per_second", Some(2.0), Some(2.0)),
+        ("granted", Some(1.0), Some(0.0)),
+        ("answer_age_seconds", Some(1.5), None),
+    ] {
+        assert_eq!((series(name, "tenant"), series(name, "other")), (granted, alone), "{name}");
     }
 }
 

@@ -64,6 +64,7 @@ fn device(step: u64) -> Device {
         ..Qdisc::default()
     };
     Device {
+        shares: Vec::new(),
         name: "d0".into(),
         index: 3,
         kind: "veth".into(),

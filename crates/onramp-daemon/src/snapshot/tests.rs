@@ -44,6 +44,7 @@ pub(crate) fn steady(name: &str, index: u32, queues: usize, step: u64) -> Device
         }
     };
     Device {
+        shares: Vec::new(),
         name: name.to_owned(),
         index,
         kind: "dummy".into(),

@@ -116,6 +116,7 @@ fn device(name: &str, index: u32, kind: &'static str, queues: Vec<Queue>) -> Dev
         txqueuelen: 1000,
         peer: None,
         relay: None,
+        shares: Vec::new(),
         queues,
     }
 }

@@ -15,8 +15,8 @@ use crate::report::json;
 
 /// Show limits with their hosts: what each wants, what it holds and for how long
 ///
-/// The engine's ledgers are read, and nothing changes. A host that has not reported for 1.2 s is not
-/// in a ledger any more.
+/// The engine's ledgers are read, and nothing changes. A host that has not reported for 1.2 s is
+/// not in a ledger any more.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
