@@ -7,7 +7,7 @@ use std::process::Command;
 use crate::shell::{
     cargo, cargo_nightly, cargo_of, output, root, run, run_together, show, status, succeeds,
 };
-use crate::{Failure, Outcome, toolchain};
+use crate::{Failure, Outcome, suite, toolchain};
 
 const QUEUE: &str = "onramp-queue";
 const LAB: &str = "onramp-lab";
@@ -354,6 +354,9 @@ pub(crate) fn aarch64() -> Outcome {
         version.ok_or_else(|| Failure::Failed("Cargo.toml has no rust-version".into()))?;
     let toolchain = format!("{}.0", version.trim_matches('"'));
     let target = "aarch64-unknown-linux-gnu";
+    // A dependency of TLS has parts in C.
+    let packages = "gcc-aarch64-linux-gnu libc6-dev-arm64-cross";
+    suite::install_missing(&[("aarch64-linux-gnu-gcc", packages)])?;
     toolchain::bring(&toolchain)?;
     toolchain::target(&toolchain, target)?;
     let check = ["check", "--workspace", "--locked", "--target", target];

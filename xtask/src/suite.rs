@@ -103,7 +103,8 @@ pub(crate) fn set_up() -> Vec<String> {
     lacks
 }
 
-/// Installs the programs that are missing, if xtask runs as root.
+/// Installs the programs that are missing, if xtask runs as root. With each program stand the
+/// Debian packages that it needs, divided by spaces.
 ///
 /// # Errors
 ///
@@ -111,7 +112,7 @@ pub(crate) fn set_up() -> Vec<String> {
 pub(crate) fn install_missing(tools: &[(&str, &str)]) -> Outcome {
     for (tool, package) in tools {
         if !have(tool) {
-            install(&[package]);
+            install(&package.split(' ').collect::<Vec<_>>());
         }
         if !have(tool) {
             let why = format!("no program `{tool}`: install the package {package}");
