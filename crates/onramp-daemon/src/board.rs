@@ -59,6 +59,11 @@ impl Board {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(key.clone(), row);
     }
 
+    /// Returns a share; `None` if there is no such share.
+    pub(crate) fn get(&self, key: &Key) -> Option<ShareRow> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(key).cloned()
+    }
+
     pub(crate) fn remove(&self, key: &Key) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
     }

@@ -7,18 +7,24 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 use std::{fmt, io};
 
 use onramp_core::{Clock as _, Instant, Rate};
 use onramp_fleet::{Counted, Meter, Refusal, TICK};
 use onramp_redis::{BootClock, Engine, Limit, Member, Share, drive};
 use tokio::sync::{oneshot, watch};
-use tokio::task::JoinSet;
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::{MissedTickBehavior, interval, sleep};
 use tracing::{info, warn};
 
 use crate::board::{Key, ShareRow, Standing};
 use crate::hub::Hub;
+
+/// How long the daemon waits before it logs that nobody has set a limit.
+const EARLY: Duration = Duration::from_secs(2);
+/// How long a task that failed waits before it is started again.
+const PAUSE: Duration = Duration::from_secs(1);
 
 /// How the daemon belongs to a fleet.
 #[derive(Clone, Debug)]
@@ -83,10 +89,25 @@ async fn follow(options: Options, hub: Hub) {
                 backlog_bytes: share.backlog_bytes,
             };
             let key = (share.device, share.place, share.limit);
-            let same = before.remove(&key).filter(|follower| follower.weight == share.weight);
+            // A task that has ended (by a panic or without a timer, as the log says) is started again.
+            let same = before
+                .remove(&key)
+                .filter(|follower| follower.weight == share.weight && !follower.task.is_finished());
             let mut follower = same
                 .unwrap_or_else(|| Follower::start(&options, &hub, &key, share.weight, &mut tasks));
-            follower.count(now, counted, share.share.as_bytes_per_second());
+            let rate = share.share.as_bytes_per_second();
+            follower.count(now, counted, rate);
+            if let Some(row) = hub.board().get(&key) {
+                // A command has set the rate back since the share was last set.
+                if row.share.max(1) != rate {
+                    set_rate(&hub, &key, row.share);
+                }
+                if row.standing == Standing::Unknown && now >= follower.early {
+                    let (device, place, limit) = &key;
+                    warn!("fleet: {device} {place} in {limit}: {}", no_limit(row.floor));
+                    follower.early = Instant::MAX;
+                }
+            }
             followers.insert(key, follower);
         }
         // What is left has no rate that follows a limit any more; dropping it ends its task.
@@ -98,8 +119,12 @@ async fn follow(options: Options, hub: Hub) {
 /// One qdisc or class in one limit.
 struct Follower {
     weight: u32,
+    /// Until when it is no news that nobody has set the limit.
+    early: Instant,
     meter: Meter,
+    /// The task ends when nobody holds this any more.
     demand: watch::Sender<u64>,
+    task: AbortHandle,
 }
 
 impl Follower {
@@ -110,6 +135,8 @@ impl Follower {
         weight: u32,
         tasks: &mut JoinSet<()>,
     ) -> Self {
+        // What a task before this one has left is no share of this one.
+        hub.board().remove(key);
         let (device, place, limit) = key.clone();
         let host = format!("{}/{device}/{place}", options.name);
         let member = Member { limit, host, weight, floor: options.floor };
@@ -121,8 +148,9 @@ impl Follower {
             wanted: wanted.clone(),
             told: None,
         };
-        tasks.spawn(member_task(options.engine.clone(), member, wanted, setter));
-        Self { weight, meter: Meter::new(), demand }
+        let task = tasks.spawn(member_task(options.engine.clone(), member, wanted, setter));
+        let early = BootClock.now() + EARLY;
+        Self { weight, early, meter: Meter::new(), demand, task }
     }
 
     fn count(&mut self, now: Instant, counted: Counted, share: u64) {
@@ -139,8 +167,10 @@ async fn member_task(
 ) {
     let name = Arc::<str>::from(format!("{} in {}", member.host, member.limit));
     if let Err(error) = drive(engine, member, wanted, |share| setter.set(share)).await {
-        warn!("fleet: {name}: {error}; it sends at its guaranteed rate from now on");
+        // Its lease is not renewed, so until the task begins again it must not send.
         setter.set(&Share::default());
+        warn!("fleet: {name}: {error}; it sends nothing and tries again");
+        sleep(PAUSE).await;
     }
 }
 
@@ -158,15 +188,7 @@ impl Setter {
     fn set(&mut self, share: &Share) {
         let now = BootClock.now();
         let rate = share.rate_at(now);
-        let (device, place, limit) = &self.key;
-        let done = {
-            let mut host = self.hub.host().lock().unwrap_or_else(PoisonError::into_inner);
-            // No rate is zero: without a limit, as good as nothing passes.
-            host.set_share(device, *place, limit, Rate::bytes_per_second(rate.max(1)))
-        };
-        if let Err(error) = done {
-            warn!("fleet: {self}: cannot set its rate to {rate} bytes/s: {error}");
-        }
+        set_rate(&self.hub, &self.key, rate);
         let standing = standing(share, now);
         let row = ShareRow {
             weight: self.weight,
@@ -182,13 +204,11 @@ impl Setter {
 
     /// Logs a change of the standing.
     fn tell(&mut self, standing: Standing, share: &Share) {
-        // A task that has just begun has no answer yet, which is no news.
-        let is_first = self.told.is_none() && share.answered.is_none() && share.error.is_none();
-        if self.told == Some(standing) || is_first {
-            return;
-        }
-        // A new ledger grants nothing for about a second.
-        if standing == Standing::Alone && self.told.is_none() && share.error.is_none() {
+        // A task that has just begun has no answer yet, and a new ledger grants nothing for about a
+        // second, which is no news.
+        let is_early = self.told.is_none() && share.error.is_none();
+        let waits = standing == Standing::Alone || share.limit == Limit::Unknown;
+        if self.told == Some(standing) || waits && is_early {
             return;
         }
         let before = self.told.replace(standing);
@@ -201,13 +221,10 @@ impl Setter {
                 "fleet: {self}: no engine, so it sends at its guaranteed {floor} bytes/s{why}"
             ),
             Standing::Full => warn!(
-                "fleet: {self}: the limit has as many hosts as it may have (fleet limit set \
-                 --hosts): it sends at its guaranteed {floor} bytes/s"
+                "fleet: {self}: the limit has as many followers as it may have, so it sends at \
+                 {floor} bytes/s; `onramp fleet limit set --hosts` allows more"
             ),
-            Standing::Unknown => warn!(
-                "fleet: {self}: no such limit is known, so it sends at {floor} bytes/s; `onramp \
-                 fleet limit set` sets one{why}"
-            ),
+            Standing::Unknown => warn!("fleet: {self}: {}{why}", no_limit(floor)),
         }
     }
 }
@@ -217,6 +234,23 @@ impl fmt::Display for Setter {
         let (device, place, limit) = &self.key;
         write!(f, "{device} {place} in {limit}")
     }
+}
+
+/// Sets the rate of a qdisc or class, in bytes per second.
+fn set_rate(hub: &Hub, (device, place, limit): &Key, rate: u64) {
+    let mut host = hub.host().lock().unwrap_or_else(PoisonError::into_inner);
+    // No rate is zero: without a limit, as good as nothing passes.
+    let done = host.set_share(device, *place, limit, Rate::bytes_per_second(rate.max(1)));
+    if let Err(error) = done {
+        warn!("fleet: {device} {place} in {limit}: its rate cannot be {rate} bytes/s: {error}");
+    }
+}
+
+fn no_limit(floor: u64) -> String {
+    format!(
+        "there is no such limit, or nothing may follow it (--hosts 0), so it sends at {floor} \
+         bytes/s; `onramp fleet limit set` sets limits"
+    )
 }
 
 /// Returns how a share came about.

@@ -41,7 +41,9 @@ fn one_limit(hosts: u32) {
         }
         let claims: Vec<Claim> = wants.iter().map(|want| Claim::new(1, floor, *want)).collect();
         let fair = divide(rate, &claims);
-        let mut waiting: Vec<usize> = (0..count).collect();
+        // Hosts whose shares rise.
+        let is_short = |host: &usize| world.rate(*host) * 100 < fair[*host] * 95;
+        let mut waiting: Vec<usize> = (0..count).filter(is_short).collect();
         for step in 1..=100 {
             world.run(world.now() + Duration::from_millis(20), |_| {});
             let sum = world.sum("limit");

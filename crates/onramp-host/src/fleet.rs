@@ -43,8 +43,10 @@ impl Netdev {
     pub(crate) fn follow(&mut self, line: &[String], change: &Change, named: &[Named<'_>]) {
         let setup = self.link.setup();
         if let Some(place) = place(change) {
+            let name = line.iter().position(|word| word == "dev").map(|at| at + 1);
+            let words = line.iter().enumerate().filter(|(at, _)| Some(*at) != name);
             let given: Vec<_> =
-                line.iter().filter_map(|word| setup.rate_option(place, word)).collect();
+                words.filter_map(|(_, word)| setup.rate_option(place, word)).collect();
             self.followers.retain(|it| it.place != place || !given.contains(&it.key));
             for name in named {
                 let Some(key) = setup.rate_option(place, name.option) else { continue };

@@ -40,7 +40,8 @@ pub(crate) fn take<'w>(
     is_in_fleet: bool,
     words: &[&'w str],
 ) -> Result<(Vec<String>, Vec<Named<'w>>), Reply> {
-    let (mut line, mut named) = (Vec::new(), Vec::new());
+    let (mut line, mut named): (_, Vec<Named<'w>>) = (Vec::new(), Vec::new());
+    let mut weights: Vec<(&str, u32)> = Vec::new();
     let mut rest = words.iter().copied();
     let mut before = "";
     while let Some(word) = rest.next() {
@@ -53,16 +54,35 @@ pub(crate) fn take<'w>(
         let look = "expected fleet NAME or fleet NAME:WEIGHT";
         let name =
             rest.next().ok_or_else(|| wrong(&format!("a limit's name is missing: {look}")))?;
-        let (limit, weight) = name.split_once(':').unwrap_or((name, "1"));
-        let Ok(weight @ 1..) = weight.parse() else {
-            return Err(wrong(&format!("{name:?}: the weight is no number of at least 1: {look}")));
+        let (limit, weight) = match name.split_once(':') {
+            None => (name, None),
+            Some((limit, weight)) => (limit, Some(weight)),
         };
+        let fits = |letter: char| letter.is_ascii_alphanumeric() || "._-".contains(letter);
+        if limit.is_empty() || limit.len() > 64 || !limit.chars().all(fits) {
+            let why = "a limit's name has 1 to 64 letters, digits, '.', '_' or '-'";
+            return Err(wrong(&format!("{name:?}: {why}")));
+        }
+        if let Some(weight) = weight {
+            let Ok(weight @ 1..) = weight.parse() else {
+                let why = "the weight is no number of at least 1";
+                return Err(wrong(&format!("{name:?}: {why}: {look}")));
+            };
+            if weights.iter().any(|(other, before)| *other == limit && *before != weight) {
+                return Err(wrong(&format!("{name:?}: the line gives the limit two weights")));
+            }
+            weights.push((limit, weight));
+        }
         if !is_in_fleet {
             let why = "this host belongs to no fleet; `onramp daemon --fleet URL` joins one";
             return Err(wrong(why));
         }
         line.push(exact(UNKNOWN));
-        named.push(Named { option: before, limit, weight });
+        named.push(Named { option: before, limit, weight: 1 });
+    }
+    for name in &mut named {
+        let given = weights.iter().find(|(limit, _)| *limit == name.limit);
+        name.weight = given.map_or(1, |(_, weight)| *weight);
     }
     Ok((line, named))
 }
@@ -91,7 +111,27 @@ pub(crate) fn check(setup: &Setup, line: &str, named: &[Named<'_>]) -> Result<()
     let is_rate = |name: &&Named<'_>| {
         place.is_some_and(|place| setup.rate_option(place, name.option).is_some())
     };
-    named.iter().find(|name| !is_rate(name)).map_or(Ok(()), |name| Err(elsewhere(name)))
+    if let Some(name) = named.iter().find(|name| !is_rate(name)) {
+        return Err(elsewhere(name));
+    }
+    place.and_then(|place| exceeds(&setup, place, named)).map_or(Ok(()), |why| Err(wrong(why)))
+}
+
+/// Returns why the qdisc or class would send more than its share; `None` if it would not.
+fn exceeds(setup: &Setup, place: Handle, named: &[Named<'_>]) -> Option<&'static str> {
+    let has = |key| setup.rate_option(place, key).is_some();
+    let follows = |key| {
+        let is_it = |name: &Named<'_>| setup.rate_option(place, name.option) == Some(key);
+        named.iter().any(is_it)
+    };
+    match setup.kind_of(place.major) {
+        Some("fq") => Some("`maxrate` is the rate of each flow, and not of the qdisc"),
+        Some("tbf") if has("peakrate") => Some("a tbf with a `peakrate` keeps its rate"),
+        Some("htb") if follows("rate") && has("ceil") && !follows("ceil") => {
+            Some("the class would borrow up to its `ceil`: give no ceil, or the same limit")
+        }
+        _ => None,
+    }
 }
 
 fn wrong(why: &str) -> Reply {

@@ -145,10 +145,7 @@ impl Look {
         let mut next = Some(self.member.limit.clone());
         while let Some(name) = next {
             let text = self.engine.entry(&name).await?;
-            // What the engine has lost, the host remembers.
-            let Some(text) = text.or_else(|| self.known.get(&name).cloned()) else {
-                return Ok(Found::Unknown);
-            };
+            let Some(text) = text else { return Ok(Found::Unknown) };
             let Some(entry) = Entry::from_text(&text) else { return Ok(Found::Gone) };
             next = entry.definition.parent.clone();
             if known.insert(name.clone(), text).is_some() {

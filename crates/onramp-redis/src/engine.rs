@@ -1,8 +1,9 @@
 //! The connection to Redis, and what is asked through it.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use onramp_fleet::{
@@ -44,7 +45,7 @@ pub enum EngineError {
     Engine(String),
     /// The limit cannot be as the operator wants it.
     Definition(DefinitionError),
-    /// A rate of 2^53 bytes per second or more.
+    /// A rate of more than 10^15 bytes per second.
     TooLarge(u64),
     /// The engine has a limit that cannot be: its name.
     Damaged(String),
@@ -60,7 +61,7 @@ impl fmt::Display for EngineError {
             Self::Denied(why) => write!(f, "the engine does not allow it: {why}"),
             Self::Engine(why) => write!(f, "the engine refused: {why}"),
             Self::Definition(error) => error.fmt(f),
-            Self::TooLarge(rate) => write!(f, "{rate} bytes/s: expected less than 2^53"),
+            Self::TooLarge(rate) => write!(f, "{rate} bytes/s: expected at most 10^15 (8000tbit)"),
             Self::Damaged(name) => write!(f, "the engine's entry of limit {name:?} is damaged"),
             Self::Busy => f.write_str("other operators change limits at the same time: try again"),
         }
@@ -80,6 +81,8 @@ impl From<RedisError> for EngineError {
         let why = error.to_string();
         match error.code() {
             Some("NOPERM" | "WRONGPASS" | "NOAUTH") => Self::Denied(why),
+            // The first messages go together, and the code is in the text only.
+            _ if why.contains("NOAUTH") => Self::Denied("it asks for a user and a password".into()),
             _ if error.kind() == ErrorKind::AuthenticationFailed => Self::Denied(why),
             _ if is_lost(&error) => Self::Unreachable(why),
             _ => Self::Engine(why),
@@ -99,6 +102,9 @@ pub struct Engine(Arc<Shared>);
 struct Shared {
     client: Client,
     state: Mutex<State>,
+    /// The entries of limits as they were last read, by name: for an engine that has lost them, or
+    /// that does not answer.
+    known: std::sync::Mutex<BTreeMap<String, String>>,
 }
 
 #[derive(Default)]
@@ -163,7 +169,11 @@ impl Engine {
             // It fails if another thread was faster, and then there is one.
             let _ = rustls::crypto::ring::default_provider().install_default();
         }
-        Ok(Self(Arc::new(Shared { client, state: Mutex::default() })))
+        Ok(Self(Arc::new(Shared {
+            client,
+            state: Mutex::default(),
+            known: std::sync::Mutex::default(),
+        })))
     }
 
     /// Returns all limits.
@@ -247,7 +257,7 @@ impl Engine {
     async fn versioned_limits(&self) -> Result<(String, Definitions), EngineError> {
         let texts: Vec<(String, String)> = self.query(redis::cmd("HGETALL").arg(LIMITS)).await?;
         let mut version = String::new();
-        let mut found = std::collections::BTreeMap::new();
+        let mut found = BTreeMap::new();
         for (name, text) in texts {
             if name.is_empty() {
                 version = text;
@@ -275,9 +285,20 @@ impl Engine {
         Err(EngineError::Busy)
     }
 
-    /// Returns the entry of a limit as text.
+    /// Returns the entry of a limit as text: from the engine, or if the engine does not have it or
+    /// does not answer, as it was when any host of this program last read it.
     pub(crate) async fn entry(&self, name: &str) -> Result<Option<String>, EngineError> {
-        self.query(redis::cmd("HGET").arg(LIMITS).arg(name)).await
+        let read: Result<Option<String>, _> =
+            self.query(redis::cmd("HGET").arg(LIMITS).arg(name)).await;
+        let mut known = self.0.known.lock().unwrap_or_else(PoisonError::into_inner);
+        match (read, known.get(name)) {
+            (Ok(Some(text)), _) => {
+                known.insert(name.to_owned(), text.clone());
+                Ok(Some(text))
+            }
+            (_, Some(text)) => Ok(Some(text.clone())),
+            (read, None) => read,
+        }
     }
 
     /// Sends a host's message, and reads the entries of the limits on the way.

@@ -13,8 +13,9 @@ pub(crate) const LIMITS: &str = "onramp:limits";
 /// go on with what they remember.
 pub(crate) const DELETED: &str = "0 0";
 
-/// Rates in the ledger's script are exact below this number, in bytes per second.
-pub(crate) const RATE_END: u64 = 1 << 53;
+/// Rates are below this number, in bytes per second: the rates of `tc` end there, and those of the
+/// ledger's script are exact below 2^53.
+pub(crate) const RATE_END: u64 = 1_000_000_000_000_001;
 
 /// A limit as the engine keeps it: the definition and what else hosts need of the tree around it.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -80,7 +80,10 @@ impl Fleet {
 
     /// Adds a host that wants the whole limit.
     fn join(&mut self, url: &str, limit: &str) {
-        let engine = Engine::new(url, None).expect("a URL");
+        self.join_through(Engine::new(url, None).expect("a URL"), limit);
+    }
+
+    fn join_through(&mut self, engine: Engine, limit: &str) {
         let at = self.demands.len();
         let member =
             Member { limit: limit.to_owned(), host: format!("host-{at}"), weight: 1, floor: 0 };
@@ -165,6 +168,28 @@ fn a_killed_engine_that_begins_again_with_nothing() {
     server.kill();
     fleet.wait_floors();
     server.again();
+    fleet.wait_full();
+}
+
+/// A program that has known a limit knows it for its later hosts, too, without the engine and with
+/// an engine that has lost it.
+#[test]
+fn a_host_that_joins_what_the_engine_has_lost() {
+    let Some(mut server) = Server::start(&[]) else { return };
+    let mut fleet = Fleet::new();
+    let engine = Engine::new(&server.url(), None).expect("a URL");
+    let tenant = limit(RATE, 8, None);
+    fleet.operator(async { engine.set("tenant", &tenant).await }).expect("a sound limit");
+    fleet.join_through(engine.clone(), "tenant");
+    fleet.wait_full();
+    server.kill();
+    fleet.wait_floors();
+    fleet.join_through(engine.clone(), "tenant");
+    fleet.wait_floors();
+    server.again();
+    fleet.wait_full();
+    fleet.join_through(engine, "tenant");
+    fleet.wait("the new host has a share", |fleet| fleet.share(2).rate > FLOOR);
     fleet.wait_full();
 }
 

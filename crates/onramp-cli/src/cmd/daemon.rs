@@ -79,7 +79,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: Args) -> Result<()> {
     let Args { socket, config, metrics, web_control, catch_up, slack, .. } = args;
     let fleet = args.fleet.as_deref().map(|url| -> Result<fleet::Options> {
-        let engine = engine("--fleet", url, args.fleet_authority.as_deref())?;
+        let engine = engine("--fleet", url, "--fleet-authority", args.fleet_authority.as_deref())?;
         let floor = args.fleet_floor.map_or(0, Rate::as_bytes_per_second);
         Ok(fleet::Options { engine, name: name(args.fleet_name.clone())?, floor })
     });

@@ -32,7 +32,7 @@ impl EngineArgs {
         let url = url.filter(|url| !url.is_empty()).ok_or_else(|| {
             usage("which engine? Give --engine redis://HOST:PORT, or set ONRAMP_FLEET")
         })?;
-        engine("--engine", &url, self.authority.as_deref())
+        engine("--engine", &url, "--authority", self.authority.as_deref())
     }
 }
 
@@ -40,6 +40,7 @@ impl EngineArgs {
 pub(crate) fn engine(
     option: &str,
     url: &str,
+    authority_option: &str,
     authority: Option<&std::path::Path>,
 ) -> Result<Engine> {
     let url = match url.strip_prefix('@') {
@@ -50,7 +51,8 @@ pub(crate) fn engine(
         }
     };
     let read = |path: &std::path::Path| {
-        fs::read(path).with_context(|| format!("--authority: cannot read {}", path.display()))
+        fs::read(path)
+            .with_context(|| format!("{authority_option}: cannot read {}", path.display()))
     };
     let pem = authority.map(read).transpose()?;
     Engine::new(&url, pem.as_deref()).map_err(|error| usage(format!("{option}: {error}")))

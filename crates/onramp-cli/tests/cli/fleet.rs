@@ -186,7 +186,7 @@ fn scenarios(mbit: u32, hosts: u32, names: &[&str]) -> Option<Vec<Value>> {
 /// get the limit again. How fast that is depends on the machine, so it is no matter here.
 #[test]
 fn fifty_daemons_never_exceed_the_bound() {
-    let names = ["restarted", "killed", "cut", "delayed", "dead", "paused"];
+    let names = ["weights", "restarted", "killed", "cut", "delayed", "dead", "paused"];
     let Some(figures) = scenarios(50, 50, &names) else { return };
     assert_eq!(figures.len(), names.len());
     for figures in figures {

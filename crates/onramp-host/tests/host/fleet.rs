@@ -82,13 +82,14 @@ fn what_is_saved_has_the_names_and_a_configuration_keeps_the_shares() {
     host.configure(text, Path::new("/")).expect("it can be made");
     host.set_share("d1", CLASS, "a", mbit(7)).expect("a rate");
     let saved = host.save(Some("d1")).expect("it can be saved").join("\n");
-    assert!(saved.contains("htb rate fleet a ceil fleet a:2"), "{saved}");
+    // One limit has one weight in a line.
+    assert!(saved.contains("htb rate fleet a:2 ceil fleet a:2"), "{saved}");
     assert_eq!(host.configure(text, Path::new("/")), Ok(vec![]), "nothing has changed");
     assert!(out(&mut host, "tc class show dev d1").contains("rate 7Mbit"));
-    let other = text.replace("fleet a:2", "9mbit");
+    let other = text.replace("rate fleet a ", "rate 5mbit ");
     let steps = host.configure(&other, Path::new("/")).expect("it can be made");
     assert_eq!(steps.len(), 1, "{steps:?}");
-    assert!(out(&mut host, "tc class show dev d1").contains("rate 7Mbit ceil 9Mbit"));
+    assert!(out(&mut host, "tc class show dev d1").contains("rate 5Mbit ceil 7Mbit"));
 }
 
 #[test]
@@ -98,6 +99,10 @@ fn what_cannot_be_is_refused() {
         ("rate fleet", "a limit's name is missing"),
         ("rate fleet a:0", "the weight is no number of at least 1"),
         ("rate fleet a:x", "the weight is no number of at least 1"),
+        ("rate fleet :3", "1 to 64 letters"),
+        ("rate fleet a/b", "1 to 64 letters"),
+        ("rate fleet a:1 peakrate fleet a:2", "two weights"),
+        ("rate fleet a burst 9kb limit 9kb peakrate 1mbit mtu 1600", "keeps its rate"),
     ] {
         let (code, text) = refused(&mut host, &format!("tc qdisc add dev d0 root tbf {words}"));
         assert_eq!(code, 255);
@@ -109,6 +114,15 @@ fn what_cannot_be_is_refused() {
         assert_eq!(code, 255, "{text}");
         assert!(text.contains("fleet a`: a limit can only stand in place of"), "{text}");
     }
+    // What would send more than its share is refused, too.
+    let (_, text) = refused(&mut host, "tc qdisc add dev d0 root fq maxrate fleet a");
+    assert!(text.contains("the rate of each flow"), "{text}");
+    all(&mut host, &["tc qdisc add dev d0 root handle 1: htb"]);
+    let class = "tc class add dev d0 parent 1: classid 1:10 htb rate fleet a ceil 30mbit";
+    let (_, text) = refused(&mut host, class);
+    assert!(text.contains("borrow up to its `ceil`"), "{text}");
+    assert!(host.shares().is_empty());
+    all(&mut host, &["tc qdisc del dev d0 root"]);
     host.set_in_fleet(false);
     let (_, text) =
         refused(&mut host, "tc qdisc add dev d0 root tbf rate fleet a burst 9kb limit 9kb");
@@ -139,4 +153,19 @@ fn a_debt_is_in_bytes() {
         assert!(link.flush(std::time::Duration::from_secs(60)), "{kind}");
         assert_eq!(link.stats().sent, 20, "{kind}");
     }
+}
+
+/// A device may have the name of an option.
+#[test]
+fn a_device_named_like_an_option_goes_on_following() {
+    let mut host = host();
+    all(
+        &mut host,
+        &[
+            "ip link add bandwidth type dummy",
+            "tc qdisc add dev bandwidth root handle 1: cake bandwidth fleet a",
+            "tc qdisc change dev bandwidth root handle 1: cake diffserv4",
+        ],
+    );
+    assert_eq!(names(&host), [("a".to_owned(), 1)]);
 }

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::{Result, anyhow};
 use onramp_fleet::{Definition, Definitions};
+use onramp_redis::EngineError;
 use serde_json::{Value, json};
 
 use super::{EngineArgs, rate, shown, table, wait};
@@ -13,8 +14,8 @@ use crate::report::json;
 
 /// Set a limit: add it, or change it
 ///
-/// Hosts that have joined the limit follow within 200 ms. Options that are not given are as in a
-/// new limit, also if the limit exists.
+/// Hosts that have joined the limit follow within 200 ms. If the limit exists, options that are not
+/// given stay as they are.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -29,9 +30,10 @@ pub(crate) struct SetArgs {
     #[arg(value_name = "RATE")]
     rate: String,
     /// The largest number of qdiscs and classes, on all hosts, that may join the limit; 0: only
-    /// other limits may be parts of it
-    #[arg(long, value_name = "N", default_value_t = 100)]
-    hosts: u32,
+    /// other limits may be parts of it [default: 100]. A daemon that begins again counts twice for a
+    /// second, so give a few more
+    #[arg(long, value_name = "N")]
+    hosts: Option<u32>,
     /// What each host may send while it cannot reach the engine. This rate, times --hosts, is
     /// always set aside [default: a twentieth of the limit, divided by --hosts]
     #[arg(long, value_name = "RATE")]
@@ -39,13 +41,13 @@ pub(crate) struct SetArgs {
     /// The limit that this one is a part of
     #[arg(long, value_name = "NAME")]
     parent: Option<String>,
-    /// Weight among the parts of the parent
-    #[arg(long, value_name = "N", default_value_t = 1, requires = "parent",
-        value_parser = clap::value_parser!(u32).range(1..))]
-    weight: u32,
-    /// What is guaranteed to the limit when the parts of the parent want more than it has
-    #[arg(long, value_name = "RATE", default_value = "0", requires = "parent")]
-    min: String,
+    /// Weight among the parts of the parent [default: 1]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    weight: Option<u32>,
+    /// What is guaranteed to the limit when the parts of the parent want more than it has [default:
+    /// 0]
+    #[arg(long, value_name = "RATE")]
+    min: Option<String>,
     #[command(flatten)]
     engine: EngineArgs,
 }
@@ -82,23 +84,35 @@ pub(crate) struct ListArgs {
 /// Runs `onramp fleet limit set`.
 pub(crate) fn set(args: &SetArgs) -> Result<()> {
     let limit = rate("RATE", &args.rate)?;
-    let floor = match &args.floor {
-        Some(floor) => rate("--floor", floor)?,
-        None => limit / 20 / u64::from(args.hosts.max(1)),
-    };
-    let definition = Definition {
-        rate: limit,
-        weight: args.weight,
-        guaranteed: rate("--min", &args.min)?,
-        hosts: args.hosts,
-        floor: if args.hosts == 0 { 0 } else { floor },
-        parent: args.parent.clone(),
-    };
-    if args.hosts == 0 && args.floor.is_some() {
+    let floor = args.floor.as_ref().map(|floor| rate("--floor", floor)).transpose()?;
+    let min = args.min.as_ref().map(|min| rate("--min", min)).transpose()?;
+    if args.hosts == Some(0) && floor.is_some_and(|floor| floor > 0) {
         return Err(usage("--floor is for each host, but --hosts is 0"));
     }
     let engine = args.engine.engine()?;
-    wait(engine.set(&args.name, &definition))?.map_err(|error| anyhow!("{error}"))
+    wait(async {
+        let all = engine.limits().await?;
+        let there = all.get(&args.name);
+        let hosts = args.hosts.or(there.map(|limit| limit.hosts)).unwrap_or(100);
+        // A floor that nobody chose follows the limit and the number of hosts.
+        let usual = |limit: u64, hosts: u32| limit / 20 / u64::from(hosts.max(1));
+        let chosen = there.filter(|there| there.floor != usual(there.rate, there.hosts));
+        let floor = floor.or(chosen.map(|there| there.floor));
+        let parent = args.parent.clone().or(there.and_then(|limit| limit.parent.clone()));
+        let definition = Definition {
+            rate: limit,
+            weight: args.weight.or(there.map(|limit| limit.weight)).unwrap_or(1),
+            guaranteed: min.or(there.map(|limit| limit.guaranteed)).unwrap_or(0),
+            hosts,
+            floor: if hosts == 0 { 0 } else { floor.unwrap_or_else(|| usual(limit, hosts)) },
+            parent,
+        };
+        if definition.parent.is_none() && (args.weight.is_some() || args.min.is_some()) {
+            return Ok(Err(usage("--weight and --min are about the parts of a --parent")));
+        }
+        engine.set(&args.name, &definition).await.map(Ok)
+    })?
+    .map_err(|error: EngineError| anyhow!("{error}"))?
 }
 
 /// Runs `onramp fleet limit delete`.

@@ -1,11 +1,11 @@
 //! The commands `onramp fleet show` and `onramp fleet top`.
 
-use std::io::{self, IsTerminal as _, Write as _};
+use std::io::{self, IsTerminal as _};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Result, anyhow};
-use onramp_redis::{Engine, Held};
+use onramp_redis::{Engine, EngineError, Held};
 use serde_json::{Value, json};
 
 use super::{EngineArgs, shown, table, wait};
@@ -85,23 +85,35 @@ pub(crate) fn top(args: &TopArgs) -> Result<()> {
             if update > 0 {
                 tokio::time::sleep(Duration::from_secs_f64(args.delay)).await;
             }
-            let limits = read(&engine, args.limit.as_deref()).await?;
-            let mut out = io::stdout().lock();
-            write!(out, "{clear}{}", text(&limits))?;
-            out.flush()?;
+            // An engine that does not answer may answer the next time.
+            let shown = match engine_read(&engine, args.limit.as_deref()).await {
+                Ok(limits) => text(&limits),
+                Err(EngineError::Unreachable(why)) => {
+                    format!("the engine does not answer: {why}\n")
+                }
+                Err(error) => return Err(anyhow!("{error}")),
+            };
+            output::print(&format!("{clear}{shown}"))?;
         }
         Ok(())
     })?
 }
 
 async fn read(engine: &Engine, only: Option<&str>) -> Result<Vec<Limit>> {
-    let all = engine.limits().await.map_err(|error| anyhow!("{error}"))?;
-    if let Some(name) = only.filter(|name| all.get(name).is_none()) {
-        return Err(anyhow!("there is no limit {name:?}; `onramp fleet limit list` lists them"));
+    let limits = engine_read(engine, only).await.map_err(|error| anyhow!("{error}"))?;
+    match only {
+        Some(name) if limits.is_empty() => {
+            Err(anyhow!("there is no limit {name:?}; `onramp fleet limit list` lists them"))
+        }
+        _ => Ok(limits),
     }
+}
+
+async fn engine_read(engine: &Engine, only: Option<&str>) -> Result<Vec<Limit>, EngineError> {
+    let all = engine.limits().await?;
     let mut limits = Vec::new();
     for (name, definition) in all.iter().filter(|(name, _)| only.is_none_or(|only| only == *name)) {
-        let members = engine.members(&all, name).await.map_err(|error| anyhow!("{error}"))?;
+        let members = engine.members(&all, name).await?;
         limits.push(Limit {
             name: name.to_owned(),
             rate: definition.rate,
