@@ -5,7 +5,7 @@
 //! engine of a lower rate before the rate is set, and setting a rate may wait for the host.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, PoisonError};
+use std::sync::PoisonError;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 use std::{fmt, io};
@@ -89,7 +89,8 @@ async fn follow(options: Options, hub: Hub) {
                 backlog_bytes: share.backlog_bytes,
             };
             let key = (share.device, share.place, share.limit);
-            // A task that has ended (by a panic or without a timer, as the log says) is started again.
+            // A task that has ended (by a panic or without a timer, as the log says) is started
+            // again.
             let same = before
                 .remove(&key)
                 .filter(|follower| follower.weight == share.weight && !follower.task.is_finished());
@@ -165,16 +166,27 @@ async fn member_task(
     wanted: watch::Receiver<u64>,
     mut setter: Setter,
 ) {
-    let name = Arc::<str>::from(format!("{} in {}", member.host, member.limit));
+    // However the task ends, its lease is not renewed any more.
+    let _end = Silence(setter.clone());
+    let name = setter.to_string();
     if let Err(error) = drive(engine, member, wanted, |share| setter.set(share)).await {
-        // Its lease is not renewed, so until the task begins again it must not send.
         setter.set(&Share::default());
         warn!("fleet: {name}: {error}; it sends nothing and tries again");
         sleep(PAUSE).await;
     }
 }
 
+/// When dropped, sets the rate of a qdisc or class to nothing, unless nobody wants its task any more.
+struct Silence(Setter);
+
+impl Drop for Silence {
+    fn drop(&mut self) {
+        self.0.set(&Share::default());
+    }
+}
+
 /// Sets the rate of a qdisc or class.
+#[derive(Clone)]
 struct Setter {
     hub: Hub,
     key: Key,
@@ -186,6 +198,10 @@ struct Setter {
 
 impl Setter {
     fn set(&mut self, share: &Share) {
+        // Nobody wants this task any more, and another one may set the rate.
+        if self.wanted.has_changed().is_err() {
+            return;
+        }
         let now = BootClock.now();
         let rate = share.rate_at(now);
         set_rate(&self.hub, &self.key, rate);

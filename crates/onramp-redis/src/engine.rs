@@ -6,9 +6,7 @@ use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use onramp_fleet::{
-    Act, Answer, Definition, DefinitionError, Definitions, HOLD, Place, Refusal, TICK,
-};
+use onramp_fleet::{Act, Answer, Definition, DefinitionError, Definitions, Place, Refusal, TICK};
 use redis::aio::MultiplexedConnection;
 use redis::{
     AsyncConnectionConfig, Client, Cmd, ConnectionInfo, ErrorKind, FromRedisValue,
@@ -24,6 +22,9 @@ use crate::script::{Clocks, Held, LEDGER, answer, give, held};
 
 const SET: &str = include_str!("set.lua");
 
+/// The longest wait for an answer. It is shorter than the time after which a host gives the answer
+/// up ([`HOLD`](onramp_fleet::HOLD)); otherwise nobody would note that the connection is dead.
+const ANSWER: Duration = Duration::from_millis(900);
 /// The longest time that one part of making a connection may take. There are two parts.
 const CONNECT: Duration = Duration::from_millis(600);
 /// The longest wait between two attempts to connect.
@@ -94,7 +95,7 @@ impl From<RedisError> for EngineError {
 /// needs one `Engine` for all its limits.
 ///
 /// The connection is made when it is needed first, and made again when it is lost: at once, and
-/// then with pauses of at most 0.4 s. No call waits for longer than [`HOLD`] for each answer that
+/// then with pauses of at most 0.4 s. No call waits for longer than 0.9 s for each answer that
 /// it needs.
 #[derive(Clone)]
 pub struct Engine(Arc<Shared>);
@@ -345,17 +346,18 @@ impl Engine {
         self.checked(number, result).await
     }
 
-    /// Waits for an answer, but not for longer than [`HOLD`].
+    /// Waits for an answer, but not for longer than [`ANSWER`]. A connection without an answer is
+    /// given up: TCP would wait for minutes until it sends again on a way that was cut.
     async fn in_time<T>(
         &self,
         number: u64,
         asked: impl Future<Output = T>,
     ) -> Result<T, EngineError> {
-        match tokio::time::timeout(HOLD, asked).await {
+        match tokio::time::timeout(ANSWER, asked).await {
             Ok(answer) => Ok(answer),
             Err(_) => {
                 self.lost(number).await;
-                Err(EngineError::Unreachable(format!("no answer for {HOLD:?}")))
+                Err(EngineError::Unreachable(format!("no answer for {ANSWER:?}")))
             }
         }
     }
@@ -415,7 +417,7 @@ impl Engine {
 async fn open(client: &Client) -> Result<(MultiplexedConnection, String, String), EngineError> {
     let config = AsyncConnectionConfig::new()
         .set_connection_timeout(Some(CONNECT))
-        .set_response_timeout(Some(HOLD));
+        .set_response_timeout(Some(ANSWER));
     let mut connection = client.get_multiplexed_async_connection_with_config(&config).await?;
     let (info, script): (String, String) = redis::pipe()
         .cmd("INFO")

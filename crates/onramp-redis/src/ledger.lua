@@ -89,7 +89,15 @@ for i = count, 1, -1 do
   if head then
     local clock, led, by, low, high, held, floors, first, process =
       string.match(head, '^(%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (%S+) (.*)$')
-    if process == epoch then
+    if process ~= epoch then
+      -- The engine wrote the ledger to a file and began again, or got it from another engine: there
+      -- may be holders that this ledger does not know.
+      call('DEL', key)
+    elseif by == leader and step == huge and leads - led >= KEEP then
+      -- Nobody has called this ledger for the time of a lease: its limit may have been elsewhere
+      -- meanwhile, and there may be holders there that this ledger does not know.
+      call('DEL', key)
+    else
       place.clock = tonumber(clock)
       if by == leader then
         place.clock = place.clock + min(max(leads - led, 0), step)
@@ -99,10 +107,6 @@ for i = count, 1, -1 do
       if place.clock >= place.first then
         let_go(place)
       end
-    else
-      -- The engine wrote the ledger to a file and began again, or got it from another engine: there
-      -- may be holders that this ledger does not know.
-      call('DEL', key)
     end
   end
   place.is_young = place.clock < KEEP

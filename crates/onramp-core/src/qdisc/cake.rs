@@ -587,6 +587,27 @@ enum Served {
     Drop,
 }
 
+impl Cake {
+    /// Makes each time until which the shaper waits as much nearer or farther as the bytes that it
+    /// waits for need at its present pace, where they needed the time at the pace `before`.
+    fn rescale_waits(&mut self, before: Pace, now: u64) {
+        const BYTES: u32 = 1 << 20;
+        let (is, was) = (self.pace.time(BYTES), before.time(BYTES));
+        let rescale = |at: &mut u64| {
+            if let wait @ 1.. = since(*at, now) {
+                let wait =
+                    u128::from(wait.unsigned_abs()) * u128::from(is) / u128::from(was.max(1));
+                *at = now.wrapping_add(u64::try_from(wait).unwrap_or(u64::MAX >> 2));
+            }
+        };
+        if !before.is_unlimited() {
+            rescale(&mut self.next_at);
+            rescale(&mut self.failsafe_at);
+            self.tins.iter_mut().for_each(|tin| rescale(&mut tin.next_at));
+        }
+    }
+}
+
 impl Qdisc for Cake {
     #[inline]
     fn enqueue(&mut self, mut pkt: Packet, cx: &mut Cx<'_>) -> Verdict {
@@ -688,6 +709,7 @@ impl Qdisc for Cake {
         self.heap.forget();
         self.classifier.change(new.classifier);
         (self.ingress, self.split_gso, self.framing) = (new.ingress, new.split_gso, new.framing);
+        let slow = self.pace;
         let before = std::mem::replace(&mut self.base, new.base);
         let estimated = std::mem::replace(&mut self.estimates, new.estimates);
         if estimated && self.estimates && before.rate == new.base.rate {
@@ -696,6 +718,9 @@ impl Qdisc for Cake {
             self.set_rate(self.rate);
         } else {
             (self.rate, self.pace, self.memory_limit) = (new.rate, new.pace, new.memory_limit);
+        }
+        if values.site.keeps_bytes {
+            self.rescale_waits(slow, cx.now.0);
         }
         true
     }

@@ -132,7 +132,9 @@ fn what_cannot_be_is_refused() {
 /// A packet that left at the rate of a share that nobody had set yet holds no later packet back.
 #[test]
 fn a_debt_is_in_bytes() {
-    for kind in ["tbf rate fleet a burst 1500 limit 1mb", "htb default 10"] {
+    for kind in
+        ["tbf rate fleet a burst 1500 limit 1mb", "htb default 10", "cake bandwidth fleet a"]
+    {
         let mut host = host();
         all(&mut host, &[&format!("tc qdisc add dev d0 root handle 1: {kind}")]);
         let mut place = Handle::new(1, 0);

@@ -30,8 +30,8 @@ pub(crate) struct SetArgs {
     #[arg(value_name = "RATE")]
     rate: String,
     /// The largest number of qdiscs and classes, on all hosts, that may join the limit; 0: only
-    /// other limits may be parts of it [default: 100]. A daemon that begins again counts twice for a
-    /// second, so give a few more
+    /// other limits may be parts of it [default: 100]. A daemon that begins again counts twice for
+    /// a second, so give a few more
     #[arg(long, value_name = "N")]
     hosts: Option<u32>,
     /// What each host may send while it cannot reach the engine. This rate, times --hosts, is

@@ -6,7 +6,8 @@ ONRAMP (the program). Prints the figures of each scenario as one line of JSON. R
 the kernel counted on the wire of each host, with Ethernet headers.
 """
 
-import asyncio, ctypes, json, multiprocessing, os, random, signal, socket, subprocess, sys, threading, time
+import asyncio, ctypes, json, multiprocessing, os, random, signal, socket, subprocess, sys
+import threading, time
 
 ONRAMP = os.environ["ONRAMP"]
 MBIT = 125_000
@@ -158,7 +159,8 @@ class Fleet:
         for at in range(self.hosts):
             config = f"/run/h{at}.conf"
             with open(config, "w") as file:
-                file.write(f"""ip link add u0 type udp local 10.1.{at}.2:0 listen 127.0.0.1:7000 remote 10.1.{at}.1:9000
+                file.write(f"""ip link add u0 type udp local 10.1.{at}.2:0 \\
+listen 127.0.0.1:7000 remote 10.1.{at}.1:9000
 ip link set u0 mtu {SIZE} up
 tc qdisc add dev u0 root handle 1: htb default 10
 tc class add dev u0 parent 1: classid 1:10 htb rate fleet tenant:{self.weights[at]} burst {BURST} \\
