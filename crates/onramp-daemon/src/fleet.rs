@@ -176,7 +176,8 @@ async fn member_task(
     }
 }
 
-/// When dropped, sets the rate of a qdisc or class to nothing, unless nobody wants its task any more.
+/// When dropped, sets the rate of a qdisc or class to nothing, unless nobody wants its task any
+/// more.
 struct Silence(Setter);
 
 impl Drop for Silence {
