@@ -15,7 +15,7 @@ use crate::error::usage;
 /// Where the engine is.
 #[derive(Debug, clap::Args)]
 pub(crate) struct EngineArgs {
-    /// The fleet's engine, a Redis server: redis://USER:PASSWORD@HOST:PORT, rediss://… (TLS), or
+    /// The fleet's engine, a Redis server: redis://USER:PASSWORD@HOST:PORT, rediss:// for TLS, or
     /// unix:///PATH; @FILE reads the URL from a file [default: $ONRAMP_FLEET]
     #[arg(long, value_name = "URL")]
     engine: Option<String>,
