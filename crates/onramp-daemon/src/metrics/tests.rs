@@ -176,8 +176,10 @@ fn the_series_are_documented() {
     assert_eq!(told, documented);
 }
 
+/// A device with a relay and a share of a fleet's limit.
 fn with_relay() -> Device {
-    Device { relay: Some(relay()), ..steady("u0", 3, 1, 1) }
+    let share = Share { answer_age_ms: Some(1), ..Share::default() };
+    Device { relay: Some(relay()), shares: vec![share], ..steady("u0", 3, 1, 1) }
 }
 
 /// Each counter of a relay has its series; a device without a relay has none of them.
