@@ -93,16 +93,16 @@ pub(crate) fn set(args: &SetArgs) -> Result<()> {
     wait(async {
         let all = engine.limits().await?;
         let there = all.get(&args.name);
-        let hosts = args.hosts.or(there.map(|limit| limit.hosts)).unwrap_or(100);
+        let hosts = args.hosts.or_else(|| there.map(|limit| limit.hosts)).unwrap_or(100);
         // A floor that nobody chose follows the limit and the number of hosts.
         let usual = |limit: u64, hosts: u32| limit / 20 / u64::from(hosts.max(1));
         let chosen = there.filter(|there| there.floor != usual(there.rate, there.hosts));
-        let floor = floor.or(chosen.map(|there| there.floor));
-        let parent = args.parent.clone().or(there.and_then(|limit| limit.parent.clone()));
+        let floor = floor.or_else(|| chosen.map(|there| there.floor));
+        let parent = args.parent.clone().or_else(|| there?.parent.clone());
         let definition = Definition {
             rate: limit,
-            weight: args.weight.or(there.map(|limit| limit.weight)).unwrap_or(1),
-            guaranteed: min.or(there.map(|limit| limit.guaranteed)).unwrap_or(0),
+            weight: args.weight.or_else(|| there.map(|limit| limit.weight)).unwrap_or(1),
+            guaranteed: min.or_else(|| there.map(|limit| limit.guaranteed)).unwrap_or(0),
             hosts,
             floor: if hosts == 0 { 0 } else { floor.unwrap_or_else(|| usual(limit, hosts)) },
             parent,
