@@ -10,9 +10,9 @@ use rustix::time::{
 };
 use tokio::net::unix::pipe::Receiver;
 
-/// The clock `CLOCK_BOOTTIME`, by which [`drive`](fn@crate::drive) measures leases. Nobody can set it,
-/// and it goes on while the machine is suspended: a machine that sleeps for longer than its lease
-/// finds the lease run out when it wakes up.
+/// The clock `CLOCK_BOOTTIME`, by which [`drive`](fn@crate::drive) measures leases. Nobody can set
+/// it, and it goes on while the machine is suspended: a machine that sleeps for longer than its
+/// lease finds the lease run out when it wakes up.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct BootClock;
 

@@ -53,8 +53,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "US", value_parser = clap::value_parser!(u64).range(..=1_000_000))]
     slack: Option<u64>,
     /// The engine of the fleet that this host belongs to, a Redis server:
-    /// redis://USER:PASSWORD@HOST:PORT, rediss:// for TLS, or unix:///PATH; @FILE reads the URL from
-    /// a file. Commands of tc may then say `fleet LIMIT` in place of a rate
+    /// redis://USER:PASSWORD@HOST:PORT, rediss:// for TLS, or unix:///PATH; @FILE reads the URL
+    /// from a file. Commands of tc may then say `fleet LIMIT` in place of a rate
     #[arg(long, value_name = "URL")]
     fleet: Option<String>,
     /// The name by which the fleet knows this host; no two hosts have the same [default: the
