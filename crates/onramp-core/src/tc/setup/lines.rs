@@ -19,10 +19,10 @@ impl Setup {
         while let Some(&major) = majors.get(at) {
             at += 1;
             let node = &self.qdiscs[&major];
-            lines.extend(self.line_on(device, "add", Handle::new(major, 0), &[]));
+            lines.extend(self.line_on(device, "add", Handle::new(major, 0), false, &[]));
             for class in node.classes.rows() {
                 let name = Handle::new(major, class.minor);
-                lines.extend(self.line_on(device, "add", name, &[]));
+                lines.extend(self.line_on(device, "add", name, true, &[]));
             }
             majors.extend(self.children(major).map(|(_, child)| child));
         }
@@ -60,7 +60,7 @@ impl Setup {
                 if !then.spec.may_change() {
                     return None;
                 }
-                lines.extend(other.line_on(device, "change", Handle::new(*major, 0), &[]));
+                lines.extend(other.line_on(device, "change", Handle::new(*major, 0), false, &[]));
             }
             let rows = |node: &Node| {
                 node.classes.rows().map(|row| (row.minor, row.parent)).collect::<Vec<_>>()
@@ -72,7 +72,7 @@ impl Setup {
             for (row, then) in node.classes.rows().zip(then.classes.rows()) {
                 if differs(params, sites, &row.given, &then.given)? {
                     let class = Handle::new(*major, row.minor);
-                    lines.extend(other.line_on(device, "change", class, &[]));
+                    lines.extend(other.line_on(device, "change", class, true, &[]));
                 }
             }
         }
@@ -83,7 +83,7 @@ impl Setup {
     /// is a rate, is given and can be changed. `None` otherwise.
     #[must_use]
     pub fn rate_option(&self, place: Handle, word: &str) -> Option<&'static str> {
-        let (params, given) = self.options_at(place)?;
+        let (params, given) = self.options_at(place, place.minor != 0)?;
         let is_rate = |param: &Param| {
             param.is_named(word)
                 && matches!(param.unit, Unit::Rate | Unit::RateOr(_))
@@ -114,25 +114,29 @@ impl Setup {
     /// ```
     #[must_use]
     pub fn line(&self, verb: &str, place: Handle, edits: &[(&str, &str)]) -> Option<String> {
-        self.line_on(self.device().unwrap_or("any"), verb, place, edits)
+        let device = self.device().unwrap_or("any");
+        self.line_on(device, verb, place, place.minor != 0, edits)
     }
 
+    /// Returns the same as [`line`](Self::line) for a qdisc or a class, which may have the number
+    /// `M:0`, too.
     fn line_on(
         &self,
         device: &str,
         verb: &str,
         place: Handle,
+        is_class: bool,
         edits: &[(&str, &str)],
     ) -> Option<String> {
-        let (params, given) = self.options_at(place)?;
+        let (params, given) = self.options_at(place, is_class)?;
         let node = &self.qdiscs[&place.major];
         let kind = node.spec.kind().id;
-        let mut line = if place.minor == 0 {
-            let at = place_of(node.parent);
-            format!("qdisc {verb} dev {device} {at} handle {:x}: {kind}", place.major)
-        } else {
+        let mut line = if is_class {
             let parent = Handle::new(place.major, node.classes.get(place.minor)?.parent);
             format!("class {verb} dev {device} parent {parent} classid {place} {kind}")
+        } else {
+            let at = place_of(node.parent);
+            format!("qdisc {verb} dev {device} {at} handle {:x}: {kind}", place.major)
         };
         for (param, value) in params.iter().zip(given) {
             match (edits.iter().find(|(key, _)| *key == param.key), value) {
@@ -145,9 +149,13 @@ impl Setup {
     }
 
     /// Returns the options of a qdisc (`M:0`) or class: the table, and the values given.
-    fn options_at(&self, place: Handle) -> Option<(&'static [Param], &[Option<Value>])> {
+    fn options_at(
+        &self,
+        place: Handle,
+        is_class: bool,
+    ) -> Option<(&'static [Param], &[Option<Value>])> {
         let node = self.qdiscs.get(&place.major)?;
-        if place.minor == 0 {
+        if !is_class {
             return Some((node.spec.kind().params, node.spec.given()));
         }
         Some((super::class_params(&node.spec), &node.classes.get(place.minor)?.given))
