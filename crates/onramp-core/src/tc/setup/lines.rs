@@ -108,7 +108,7 @@ impl Setup {
     /// assert_eq!(setup.rate_option(class, "rate"), Some("rate"));
     /// assert_eq!(
     ///     setup.line("change", class, &[("rate", "7mbit")]).as_deref(),
-    ///     Some("class change dev eth0 parent 1: classid 1:a htb rate 7mbit burst 8192"),
+    ///     Some("class change dev eth0 parent 1: classid 1:a htb rate 7mbit burst 8kb"),
     /// );
     /// # Ok::<(), onramp_core::ConfigError>(())
     /// ```
