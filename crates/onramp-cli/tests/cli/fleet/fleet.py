@@ -153,9 +153,12 @@ class Fleet:
             time.sleep(0.1)
         raise SystemExit(f"{words}: {done.stderr}")
 
-    def begin(self):
+    def set_limit(self):
         self.fleet("limit", "set", "tenant", f"{LIMIT}bps", "--hosts", str(self.hosts),
                    "--floor", f"{FLOOR}bps")
+
+    def begin(self):
+        self.set_limit()
         for at in range(self.hosts):
             config = f"/run/h{at}.conf"
             with open(config, "w") as file:
@@ -375,6 +378,8 @@ def dead(fleet):
     """A tenth of the daemons are killed, and the others share what they had. The recovery takes the
     start of the daemons, too."""
     gone = range(1, fleet.hosts, 10)
+    # A daemon that begins when the engine has lost the limit does not know it.
+    fleet.set_limit()
     def make():
         for at in gone:
             fleet.daemons[at].kill()
