@@ -1,4 +1,4 @@
-//! What the daemon knows of its shares, for metrics, web page and listings.
+//! What the daemon knows of its shares, for snapshots, and so for metrics.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -32,7 +32,8 @@ pub(crate) enum Standing {
     Granted,
     /// The engine does not answer: the share is the guaranteed rate.
     Alone,
-    /// The limit has as many members as it may have: the share is the guaranteed rate.
+    /// The limit has as many members as it may have, so the qdisc or class sends nothing, unless it
+    /// had a share before.
     Full,
     /// No operator has set the limit, as far as the daemon knows.
     Unknown,

@@ -118,8 +118,7 @@ impl Definitions {
     ///
     /// [`DefinitionError`]; then nothing has changed.
     pub fn set(&mut self, name: &str, definition: Definition) -> Result<(), DefinitionError> {
-        let fits = |letter: char| letter.is_ascii_alphanumeric() || "._-".contains(letter);
-        if name.is_empty() || name.len() > 64 || !name.chars().all(fits) {
+        if !is_name(name) {
             return Err(DefinitionError::Name(name.to_owned()));
         }
         let mut after = self.clone();
@@ -247,6 +246,13 @@ impl Definitions {
         let own = u128::from(definition.floor) * u128::from(definition.hosts);
         own + self.parts(name).map(|part| self.reserve(part)).sum::<u128>()
     }
+}
+
+/// Whether a limit or a host may have this name: 1 to 64 letters, digits, `.`, `_` or `-`.
+#[must_use]
+pub fn is_name(name: &str) -> bool {
+    let fits = |letter: char| letter.is_ascii_alphanumeric() || "._-".contains(letter);
+    (1..=64).contains(&name.len()) && name.chars().all(fits)
 }
 
 /// Returns the names of the host's groups in a limit, the smallest first; none if the limit has so

@@ -18,6 +18,22 @@ fn joined(way: &[Place]) -> Joined {
     Joined { way: way.to_vec(), claims, weight: 1, floor: FLOOR }
 }
 
+/// What all settings have in common: two hosts, whose sum must not exceed the limit.
+fn usual(budget: Budget) -> Setting {
+    Setting {
+        joined: Vec::new(),
+        quiet: Vec::new(),
+        terms: Vec::new(),
+        limits: vec![(vec![0, 1], RATE)],
+        budget,
+        fickle: vec![0, 1],
+        moody: vec![0, 1],
+        sabotage: None,
+        span_ms: 2_600,
+        steps_ms: &[200, 500],
+    }
+}
+
 /// Two hosts in one limit.
 fn flat(budget: Budget) -> Setting {
     let terms = Terms { rate: RATE, reserve: 2 * FLOOR };
@@ -26,13 +42,7 @@ fn flat(budget: Budget) -> Setting {
         joined: vec![joined(&way); 2],
         quiet: way.to_vec(),
         terms: vec![("tenant", terms)],
-        limits: vec![(vec![0, 1], RATE)],
-        budget,
-        fickle: vec![0, 1],
-        moody: vec![0, 1],
-        sabotage: None,
-        span_ms: 2_600,
-        steps_ms: &[200, 500],
+        ..usual(budget)
     }
 }
 
@@ -48,13 +58,7 @@ fn tree(budget: Budget) -> Setting {
             ("north", Terms { rate: RATE, reserve: FLOOR }),
             ("south", Terms { rate: RATE, reserve: FLOOR }),
         ],
-        limits: vec![(vec![0, 1], RATE)],
-        budget,
-        fickle: vec![0, 1],
-        moody: vec![0, 1],
-        sabotage: None,
-        span_ms: 2_600,
-        steps_ms: &[200, 500],
+        ..usual(budget)
     }
 }
 
@@ -66,13 +70,7 @@ fn group(budget: Budget) -> Setting {
         joined: vec![joined(&part("tenant#0")); 2],
         quiet: part("tenant#1").to_vec(),
         terms: vec![("tenant", Terms { rate: RATE, reserve: 2 * FLOOR })],
-        limits: vec![(vec![0, 1], RATE)],
-        budget,
-        fickle: vec![0, 1],
-        moody: vec![0, 1],
-        sabotage: None,
-        span_ms: 2_600,
-        steps_ms: &[200, 500],
+        ..usual(budget)
     }
 }
 

@@ -4,7 +4,9 @@
 //! The host only keeps the names and sets the rates. The caller finds out what the shares are, for
 //! example with the crate `onramp-fleet`.
 
-use onramp_core::view::QdiscView;
+use std::collections::BTreeSet;
+
+use onramp_core::view::{ClassView, QdiscView};
 use onramp_core::{Change, Handle, Rate};
 
 use crate::Host;
@@ -154,17 +156,15 @@ fn share(device: &str, follower: &Follower, views: &[QdiscView]) -> Share {
         share.backlog_bytes = own.backlog.bytes;
         return share;
     }
-    // The classes beneath the class, with itself; a parent stands before its children.
-    let mut classes = vec![follower.place];
-    let mut leaves = Vec::new();
+    // The classes beneath the class, with itself, level by level.
+    let mut classes = BTreeSet::from([follower.place]);
+    let mut leaves = BTreeSet::new();
     loop {
         let before = classes.len();
-        for class in &own.classes {
-            let is_new = !classes.contains(&class.handle);
-            if is_new && class.parent.is_some_and(|parent| classes.contains(&parent)) {
-                classes.push(class.handle);
-            }
-        }
+        let is_beneath = |class: &&ClassView| class.parent.is_some_and(|it| classes.contains(&it));
+        let beneath: Vec<Handle> =
+            own.classes.iter().filter(is_beneath).map(|class| class.handle).collect();
+        classes.extend(beneath);
         if classes.len() == before {
             break;
         }

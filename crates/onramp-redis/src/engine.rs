@@ -132,7 +132,7 @@ struct Link {
 /// What the engine says to a host's message.
 #[derive(Clone, Debug)]
 pub(crate) struct Reply {
-    /// The entries of the limits that were asked for, as they were just before the message was
+    /// The entries of the limits that were asked for, as they were just after the message was
     /// processed.
     pub(crate) entries: Vec<Option<String>>,
     pub(crate) result: Result<Answer, Refusal>,
@@ -313,16 +313,16 @@ impl Engine {
         let mut call = redis::cmd("EVALSHA");
         give(call.arg(&link.script), &link.epoch, way, act);
         let mut other = link.connection.clone();
-        // Both go through one connection in this order, so no change of a limit can come to the
-        // ledger without the host's knowledge.
+        // Both go through one connection in this order, so the host reads every change under which
+        // the ledger has answered.
         let asked = async {
             tokio::join!(
                 biased;
-                read.query_async::<Vec<Option<String>>>(&mut link.connection),
                 call.query_async::<Value>(&mut other),
+                read.query_async::<Vec<Option<String>>>(&mut link.connection),
             )
         };
-        let (entries, words) = self.in_time(link.number, asked).await?;
+        let (words, entries) = self.in_time(link.number, asked).await?;
         let entries = self.checked(link.number, entries).await?;
         match words {
             Err(error) if error.code() == Some("NOSCRIPT") => {

@@ -101,8 +101,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
 fn name(given: Option<String>) -> Result<String> {
     let machine = || rustix::system::uname().nodename().to_string_lossy().into_owned();
     let name = given.unwrap_or_else(machine);
-    let fits = |letter: char| letter.is_ascii_alphanumeric() || "._-".contains(letter);
-    if name.is_empty() || name.len() > 64 || !name.chars().all(fits) {
+    if !onramp_fleet::is_name(&name) {
         let expected = "expected 1 to 64 letters, digits, '.', '_' or '-'";
         return Err(usage(format!("--fleet-name {name:?}: {expected}")));
     }

@@ -10,6 +10,7 @@ use anyhow::{Context as _, Result, anyhow};
 use onramp_core::Rate;
 use onramp_redis::Engine;
 
+use super::rate_with_unit;
 use crate::error::usage;
 
 /// Where the engine is.
@@ -65,15 +66,12 @@ fn wait<T>(future: impl Future<Output = T>) -> Result<T> {
     Ok(runtime.block_on(future))
 }
 
-/// Reads a rate with its unit, in bytes per second.
+/// Reads a rate with its unit, in bytes per second; zero needs no unit.
 fn rate(option: &str, word: &str) -> Result<u64> {
-    match word.parse::<Rate>() {
-        Err(error) => Err(usage(format!("{option}: {error}"))),
-        Ok(_) if word.parse::<f64>().is_ok() && word != "0" => {
-            Err(usage(format!("{option}: {word}: the unit is missing, such as in 10mbit")))
-        }
-        Ok(rate) => Ok(rate.as_bytes_per_second()),
+    if word == "0" {
+        return Ok(0);
     }
+    rate_with_unit(option, word).map(Rate::as_bytes_per_second)
 }
 
 /// Writes a rate for people: three digits and a unit.

@@ -7,6 +7,7 @@ use anyhow::{Context, Result, anyhow};
 use onramp::Spec;
 use onramp_core::Rate;
 
+use super::rate_with_unit;
 use crate::capture;
 use crate::error::usage;
 use crate::host::Host;
@@ -121,15 +122,8 @@ fn qdisc(given: Option<&str>, rate: Option<&str>) -> Result<String> {
     let text = given.unwrap_or("fq");
     let spec = Spec::with_units(text).map_err(|error| usage(format!("--qdisc: {error}")))?;
     let Some(rate) = rate else { return Ok(text.to_owned()) };
-    match rate.parse::<Rate>() {
-        Err(error) => return Err(usage(format!("--rate: {error}"))),
-        Ok(_) if rate.parse::<f64>().is_ok() => {
-            return Err(usage(format!("--rate: {rate}: the unit is missing, such as in 10mbit")));
-        }
-        Ok(rate) if rate == Rate::bytes_per_second(0) => {
-            return Err(usage("--rate: nothing leaves at a rate of zero"));
-        }
-        Ok(_) => {}
+    if rate_with_unit("--rate", rate)? == Rate::bytes_per_second(0) {
+        return Err(usage("--rate: nothing leaves at a rate of zero"));
     }
     if spec.kind().id != "fq" {
         return Err(usage(format!(

@@ -7,10 +7,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Result, anyhow};
-use onramp_core::Rate;
 use onramp_daemon::find_path;
 use onramp_daemon::traffic::{self, Ended, Options, Report};
 
+use super::rate_with_unit;
 use crate::error::usage;
 use crate::output::{self, Output};
 use crate::report::{json, traffic as report};
@@ -131,13 +131,9 @@ fn rate(word: &str) -> Result<Option<u64>> {
     if word == "max" {
         return Ok(None);
     }
-    match word.parse::<Rate>() {
-        Err(error) => Err(usage(format!("--rate: {error}, or max"))),
-        Ok(_) if word.parse::<f64>().is_ok() => {
-            Err(usage(format!("--rate: {word}: the unit is missing, such as in 10mbit")))
-        }
-        Ok(rate) => Ok(Some(rate.as_bytes_per_second())),
-    }
+    let rate = rate_with_unit("--rate", word);
+    let rate = rate.map_err(|error| usage(format!("{error}, or max")))?;
+    Ok(Some(rate.as_bytes_per_second()))
 }
 
 #[cfg(test)]
