@@ -2,7 +2,7 @@
 //! it.
 
 use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::{Wake, Waker};
 use std::thread;
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use onramp::{
     Transmitted,
 };
 
-use crate::common::{Gate, LONG, SHORT, balanced, credits, gated, in_time, until};
+use crate::common::{Gate, LONG, SHORT, balanced, credits, gated, in_time, leave, until};
 use crate::trap::{Mortal, Trap, kill};
 
 fn boxed() -> Box<dyn Device> {
@@ -200,9 +200,7 @@ fn who_is_told_of_a_removal_may_change_ports() {
         thread::scope(|scope| {
             let removes = scope.spawn(|| link.remove_port(0, LONG).unwrap());
             until("it takes nothing", || first.try_send(&flow, b"x").is_err());
-            let waker = Waker::from(adds.clone());
-            let polled = waits.poll_ready(&mut Context::from_waker(&waker), &flow, 1);
-            assert_eq!(polled, Poll::Pending);
+            leave(&Waker::from(adds.clone()), &mut waits, &flow);
             gate.open();
             assert!(removes.join().unwrap().flushed);
         });

@@ -5,12 +5,13 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 use std::time::Duration;
 
 use onramp::dev::MonotonicClock;
 use onramp::{
-    Clock, Credits, Device, DeviceInfo, DropReason, Instant, Link, LinkBuilder, LinkStats,
+    Clock, Credits, Device, DeviceInfo, DropReason, Flow, Instant, Link, LinkBuilder, LinkStats,
     PacketList, Sender, Transmitted,
 };
 
@@ -44,6 +45,36 @@ pub(crate) fn until(what: &str, mut is: impl FnMut() -> bool) {
         assert!(now() < deadline, "never: {what}");
         thread::sleep(Duration::from_micros(200));
     }
+}
+
+/// Counts how often it is called.
+#[derive(Default)]
+struct Calls(AtomicU64);
+
+impl Wake for Calls {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+/// Polls a sender that has no room until its waker is left with the link, and leaves `waker` there.
+/// A poll that does some of a runner's work calls the waker before it returns, so that the task
+/// polls again.
+pub(crate) fn leave(waker: &Waker, sender: &mut Sender, flow: &Flow) {
+    let calls = Arc::new(Calls::default());
+    let mut poll = |waker: &Waker| {
+        let polled = sender.poll_ready(&mut Context::from_waker(waker), flow, 1);
+        assert_eq!(polled, Poll::Pending);
+    };
+    let first = Waker::from(calls.clone());
+    loop {
+        let before = calls.0.load(Ordering::SeqCst);
+        poll(&first);
+        if calls.0.load(Ordering::SeqCst) == before {
+            break;
+        }
+    }
+    poll(waker);
 }
 
 pub(crate) fn now() -> Instant {

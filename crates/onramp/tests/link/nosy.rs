@@ -3,14 +3,14 @@
 
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::{Wake, Waker};
 use std::thread;
 use std::time::Duration;
 
 use onramp::dev::{Null, loopback};
 use onramp::{Device, Flow, Link, Mapping, PortError, Sender};
 
-use crate::common::{Gate, LONG, balanced, credits, in_time, until};
+use crate::common::{Gate, LONG, balanced, credits, in_time, leave, until};
 
 /// A waker that calls all methods of a link, and records the names of the threads that call it.
 struct Nosy {
@@ -95,12 +95,6 @@ fn shut_with(below: u32) -> (Arc<Gate>, Link, Sender, Flow) {
     (gate, link, sender, flow)
 }
 
-fn arm(sender: &mut Sender, flow: &Flow, nosy: &Arc<Nosy>) {
-    let waker = Waker::from(nosy.clone());
-    let polled = sender.poll_ready(&mut Context::from_waker(&waker), flow, 1);
-    assert_eq!(polled, Poll::Pending);
-}
-
 fn end(gate: &Gate, link: &Link, mut sender: Sender) {
     gate.open();
     assert!(sender.flush(LONG));
@@ -117,7 +111,7 @@ fn a_runner_calls_it() {
     in_time(|| {
         let (gate, link, mut sender, flow) = shut();
         let nosy = Nosy::new(&link, 2);
-        arm(&mut sender, &flow, &nosy);
+        leave(&Waker::from(nosy.clone()), &mut sender, &flow);
         gate.open();
         until("the waker is through", || nosy.done());
         assert_eq!(nosy.nested.load(SeqCst), 0);
@@ -134,7 +128,7 @@ fn a_change_of_the_qdisc_calls_it() {
     in_time(|| {
         let (gate, link, mut sender, flow) = shut();
         let nosy = Nosy::new(&link, 2);
-        arm(&mut sender, &flow, &nosy);
+        leave(&Waker::from(nosy.clone()), &mut sender, &flow);
         link.set_qdisc("pfifo limit 1").unwrap();
         until("the waker is through", || nosy.done());
         assert_eq!(nosy.nested.load(SeqCst), 0);
@@ -152,7 +146,7 @@ fn the_removal_of_a_port_calls_it() {
             // In the first round, the waker itself tries to remove port 0, which is being removed;
             // in the second round, it tries to remove port 2.
             let nosy = Nosy::new(&link, removes);
-            arm(&mut sender, &flow, &nosy);
+            leave(&Waker::from(nosy.clone()), &mut sender, &flow);
             let report = link.remove_port(0, Duration::ZERO).unwrap();
             assert_eq!((report.flushed, report.blocked), (false, 0));
             until("the waker is through", || nosy.done());
@@ -168,7 +162,7 @@ fn a_removal_waits_for(packets: u32) {
     in_time(move || {
         let (gate, link, mut sender, flow) = shut_with(packets);
         let nosy = Nosy::new(&link, 2);
-        arm(&mut sender, &flow, &nosy);
+        leave(&Waker::from(nosy.clone()), &mut sender, &flow);
         let removes = link.clone();
         let removes =
             thread::Builder::new().spawn(move || removes.remove_port(0, Duration::from_secs(20)));
@@ -215,7 +209,7 @@ fn a_larger_share_calls_it() {
             let flow = sender.flow(None);
             while sender.try_send(&flow, b"x").is_ok() {}
             let nosy = Nosy::new(&link, 7);
-            arm(&mut sender, &flow, &nosy);
+            leave(&Waker::from(nosy.clone()), &mut sender, &flow);
             if adds {
                 link.add_port(Null::default()).unwrap();
                 assert!(nosy.nested.load(SeqCst) >= 2, "it came while a port was added");
@@ -236,7 +230,7 @@ fn a_close_calls_it() {
     in_time(|| {
         let (_gate, link, mut sender, flow) = shut();
         let nosy = Nosy::new(&link, 2);
-        arm(&mut sender, &flow, &nosy);
+        leave(&Waker::from(nosy.clone()), &mut sender, &flow);
         let report = link.close(Duration::ZERO);
         assert_eq!((report.flushed, report.purged, report.blocked), (false, BELOW.into(), 0));
         until("the waker is through", || nosy.done());
@@ -262,9 +256,7 @@ fn a_waker_closes_the_link() {
         in_time(move || {
             let (gate, link, mut sender, flow) = shut();
             let closer = Arc::new(Closer(link.clone(), AtomicU32::new(0)));
-            let waker = Waker::from(closer.clone());
-            let polled = sender.poll_ready(&mut Context::from_waker(&waker), &flow, 1);
-            assert_eq!(polled, Poll::Pending);
+            leave(&Waker::from(closer.clone()), &mut sender, &flow);
             match how {
                 0 => gate.open(),
                 // The waker may close the link in the middle of the call.

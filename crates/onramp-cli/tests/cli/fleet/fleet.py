@@ -12,6 +12,8 @@ import threading, time
 ONRAMP = os.environ["ONRAMP"]
 MBIT = 125_000
 LIMIT = int(sys.argv[1]) * MBIT
+# Demands are multiples of a two-hundredth of the limit.
+PART = LIMIT // 200
 SIZE = 4000
 BURST = 2 * SIZE
 FLOOR = 100_000 // 8
@@ -299,7 +301,7 @@ def steady(fleet, seconds=10):
     before = fair(fleet.wants, fleet.weights)
     begin = time.monotonic()
     for _ in range(seconds):
-        wants = [random.choice([1, 2, 4, 8, 12]) * MBIT for _ in range(fleet.hosts)]
+        wants = [random.choice([1, 2, 4, 8, 12]) * PART for _ in range(fleet.hosts)]
         changed = time.monotonic()
         fleet.wants = wants
         time.sleep(1)
@@ -319,7 +321,7 @@ def steady(fleet, seconds=10):
 
 def weights(fleet):
     """Demands that nobody gets: shares by weight."""
-    fleet.wants = [24 * MBIT] * fleet.hosts
+    fleet.wants = [24 * PART] * fleet.hosts
     fleet.wait_for_shares()
     time.sleep(1)
     begin = time.monotonic()
@@ -333,7 +335,7 @@ def weights(fleet):
 
 def fault(fleet, make, span, mend):
     """How much is sent during a fault, and how long the recovery takes."""
-    fleet.wants = [6 * MBIT] * fleet.hosts
+    fleet.wants = [6 * PART] * fleet.hosts
     fleet.wait_for_shares()
     time.sleep(0.5)
     begin = time.monotonic()
