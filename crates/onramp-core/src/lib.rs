@@ -60,7 +60,7 @@ pub use {tc::Change, tree::Edit, tree::Ingress};
 /// Types that describe a running tree (its qdiscs, classes and counters) and how `tc` lists them.
 pub mod view {
     pub use crate::base::{Counters, Extra};
-    pub use crate::sched::{ClassView, FlowView, QdiscView, Shown};
+    pub use crate::sched::{ClassView, Counted, FlowView, QdiscView, Shown};
     #[cfg(feature = "tc")]
     pub use crate::tc::{Listed, Query, mq, whole};
 }

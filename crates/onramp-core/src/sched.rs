@@ -4,6 +4,7 @@
 pub(crate) mod buckets;
 pub(crate) mod call;
 pub(crate) mod classes;
+pub(crate) mod counted;
 pub(crate) mod flows;
 #[cfg(feature = "tc")]
 pub(crate) mod front;
@@ -17,6 +18,7 @@ pub(crate) mod turns;
 pub(crate) mod view;
 
 pub use self::call::{Backlog, Cx, Dequeue, Peek, Verdict};
+pub use self::counted::Counted;
 pub use self::kind::{
     AddedQuirks, Changes, Check, ClassKind, ClassOption, FilterPlaces, Kind, Quirks, SetOption,
     Shown,

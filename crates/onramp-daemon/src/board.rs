@@ -13,6 +13,8 @@ pub(crate) type Key = (String, Handle, String);
 pub(crate) struct ShareRow {
     /// Weight among the members of the limit.
     pub(crate) weight: u32,
+    /// What the qdisc or class sends, in bytes per second.
+    pub(crate) used: u64,
     /// What the qdisc or class wants to send, in bytes per second.
     pub(crate) demand: u64,
     /// The rate that the qdisc or class has, in bytes per second.

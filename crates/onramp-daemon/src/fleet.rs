@@ -10,8 +10,9 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 use std::{fmt, io};
 
+use onramp_core::view::Counted;
 use onramp_core::{Clock as _, Instant, Rate};
-use onramp_fleet::{Counted, Meter, Refusal, TICK};
+use onramp_fleet::{Meter, Refusal, TICK, Traffic};
 use onramp_redis::{BootClock, Engine, Limit, Member, Share, drive};
 use tokio::sync::{oneshot, watch};
 use tokio::task::{AbortHandle, JoinSet};
@@ -82,12 +83,6 @@ async fn follow(options: Options, hub: Hub) {
         let now = BootClock.now();
         let mut before = std::mem::take(&mut followers);
         for share in shares {
-            let counted = Counted {
-                sent_bytes: share.sent_bytes,
-                sent_packets: share.sent_packets,
-                dropped_packets: share.dropped_packets,
-                backlog_bytes: share.backlog_bytes,
-            };
             let key = (share.device, share.place, share.limit);
             // A task that has ended (by a panic or without a timer, as the log says) is started
             // again.
@@ -97,7 +92,7 @@ async fn follow(options: Options, hub: Hub) {
             let mut follower = same
                 .unwrap_or_else(|| Follower::start(&options, &hub, &key, share.weight, &mut tasks));
             let rate = share.share.as_bytes_per_second();
-            follower.count(now, counted, rate);
+            follower.count(now, share.counted, rate);
             if let Some(row) = hub.board().get(&key) {
                 // A command has set the rate back since the share was last set.
                 if row.share.max(1) != rate {
@@ -124,7 +119,7 @@ struct Follower {
     early: Instant,
     meter: Meter,
     /// The task ends when nobody holds this any more.
-    demand: watch::Sender<u64>,
+    traffic: watch::Sender<Traffic>,
     task: AbortHandle,
 }
 
@@ -141,35 +136,30 @@ impl Follower {
         let (device, place, limit) = key.clone();
         let host = format!("{}/{device}/{place}", options.name);
         let member = Member { limit, host, weight, floor: options.floor };
-        let (demand, wanted) = watch::channel(0);
-        let setter = Setter {
-            hub: hub.clone(),
-            key: key.clone(),
-            weight,
-            wanted: wanted.clone(),
-            told: None,
-        };
-        let task = tasks.spawn(member_task(options.engine.clone(), member, wanted, setter));
+        let (traffic, seen) = watch::channel(Traffic::default());
+        let setter =
+            Setter { hub: hub.clone(), key: key.clone(), weight, seen: seen.clone(), told: None };
+        let task = tasks.spawn(member_task(options.engine.clone(), member, seen, setter));
         let early = BootClock.now() + EARLY;
-        Self { weight, early, meter: Meter::new(), demand, task }
+        Self { weight, early, meter: Meter::new(), traffic, task }
     }
 
     fn count(&mut self, now: Instant, counted: Counted, share: u64) {
         // Nobody listens if the task has ended, which it has logged.
-        let _ = self.demand.send(self.meter.read(now, counted, share));
+        let _ = self.traffic.send(self.meter.read(now, counted, share));
     }
 }
 
 async fn member_task(
     engine: Engine,
     member: Member,
-    wanted: watch::Receiver<u64>,
+    seen: watch::Receiver<Traffic>,
     mut setter: Setter,
 ) {
     // However the task ends, its lease is not renewed any more.
     let _end = Silence(setter.clone());
     let name = setter.to_string();
-    if let Err(error) = drive(engine, member, wanted, |share| setter.set(share)).await {
+    if let Err(error) = drive(engine, member, seen, |share| setter.set(share)).await {
         setter.set(&Share::default());
         warn!("fleet: {name}: {error}; it sends nothing and tries again");
         sleep(PAUSE).await;
@@ -192,7 +182,7 @@ struct Setter {
     hub: Hub,
     key: Key,
     weight: u32,
-    wanted: watch::Receiver<u64>,
+    seen: watch::Receiver<Traffic>,
     /// What the log has last said about the share.
     told: Option<Standing>,
 }
@@ -200,16 +190,18 @@ struct Setter {
 impl Setter {
     fn set(&mut self, share: &Share) {
         // Nobody wants this task any more, and another one may set the rate.
-        if self.wanted.has_changed().is_err() {
+        if self.seen.has_changed().is_err() {
             return;
         }
         let now = BootClock.now();
         let rate = share.rate_at(now);
         set_rate(&self.hub, &self.key, rate);
         let standing = standing(share, now);
+        let Traffic { used, demand } = *self.seen.borrow();
         let row = ShareRow {
             weight: self.weight,
-            demand: *self.wanted.borrow(),
+            used,
+            demand,
             share: rate,
             floor: share.floor,
             answered: share.answered,

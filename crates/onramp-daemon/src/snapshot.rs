@@ -81,6 +81,9 @@ pub struct Share {
     pub limit: String,
     /// Weight among the members of the limit.
     pub weight: u32,
+    /// What the qdisc or class sends, in bytes per second.
+    #[serde(default)]
+    pub used_bytes_per_second: u64,
     /// What the qdisc or class wants to send, in bytes per second.
     pub demand_bytes_per_second: u64,
     /// The share, in bytes per second.
@@ -101,6 +104,7 @@ impl Share {
             place: place.to_string(),
             limit: limit.clone(),
             weight: row.weight,
+            used_bytes_per_second: row.used,
             demand_bytes_per_second: row.demand,
             share_bytes_per_second: row.share,
             floor_bytes_per_second: row.floor,

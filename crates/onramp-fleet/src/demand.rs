@@ -1,18 +1,15 @@
 //! How much a qdisc or class wants to send, from what it has counted.
 
 use onramp_core::Instant;
+use onramp_core::view::Counted;
 
-/// What a qdisc or class has counted up to a moment.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counted {
-    /// Bytes that have left.
-    pub sent_bytes: u64,
-    /// Packets that have left.
-    pub sent_packets: u64,
-    /// Packets that were dropped.
-    pub dropped_packets: u64,
-    /// Bytes that wait.
-    pub backlog_bytes: u64,
+/// What a qdisc or class sends and wants to send.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Traffic {
+    /// The rate at which it has sent since the last tick, in bytes per second.
+    pub used: u64,
+    /// The rate at which it wants to send, in bytes per second.
+    pub demand: u64,
 }
 
 /// Finds out from counters, read at each tick, how much a qdisc or class wants to send.
@@ -27,7 +24,7 @@ pub struct Counted {
 pub struct Meter {
     last: Option<(Instant, Counted)>,
     arrived: u64,
-    demand: u64,
+    found: Traffic,
 }
 
 impl Meter {
@@ -38,15 +35,15 @@ impl Meter {
     }
 
     /// Takes what was counted up to `now` under the share `share` (bytes per second), and returns
-    /// the demand in bytes per second: zero at the first call.
-    pub fn read(&mut self, now: Instant, counted: Counted, share: u64) -> u64 {
+    /// what is sent and wanted: nothing at the first call.
+    pub fn read(&mut self, now: Instant, counted: Counted, share: u64) -> Traffic {
         let Some((before, was)) = self.last else {
             self.last = Some((now, counted));
-            return 0;
+            return Traffic::default();
         };
         let span = now.since(before);
         if span == 0 {
-            return self.demand;
+            return self.found;
         }
         self.last = Some((now, counted));
         // Counters that went back are those of a new qdisc.
@@ -64,15 +61,15 @@ impl Meter {
         let rate = |bytes: u64| {
             u64::try_from(u128::from(bytes) * 1_000_000_000 / u128::from(span)).unwrap_or(u64::MAX)
         };
-        let arrived = rate(came);
+        let (arrived, used) = (rate(came), rate(sent));
         let mut demand = arrived.max(arrived / 2 + self.arrived / 2);
         let waits = was.backlog_bytes > 0 && counted.backlog_bytes > 0;
-        if waits && drops == 0 && rate(sent) >= share - share / 16 {
-            demand = demand.max(rate(sent) / 4 * 5);
+        if waits && drops == 0 && used >= share - share / 16 {
+            demand = demand.max(used / 4 * 5);
         }
         self.arrived = arrived;
-        self.demand = demand;
-        demand
+        self.found = Traffic { used, demand };
+        self.found
     }
 }
 
@@ -97,7 +94,7 @@ mod tests {
             sum.sent_packets += sent / 500;
             sum.dropped_packets += drops;
             sum.backlog_bytes = *backlog;
-            meter.read(Instant((tick + 1) * 100_000_000), sum, share)
+            meter.read(Instant((tick + 1) * 100_000_000), sum, share).demand
         };
         (0..).zip(counted).map(read).collect()
     }
@@ -132,7 +129,18 @@ mod tests {
         let mut meter = Meter::new();
         let counted = Counted { sent_bytes: 9_000, sent_packets: 9, ..Counted::default() };
         meter.read(Instant(0), counted, 1);
-        assert_eq!(meter.read(Instant(100_000_000), Counted::default(), 1), 0);
-        assert_eq!(meter.read(Instant(100_000_000), counted, 1), 0, "no time has passed");
+        let nothing = Traffic::default();
+        assert_eq!(meter.read(Instant(100_000_000), Counted::default(), 1), nothing);
+        assert_eq!(meter.read(Instant(100_000_000), counted, 1), nothing, "no time has passed");
+    }
+
+    #[test]
+    fn what_left_is_used() {
+        let mut meter = Meter::new();
+        meter.read(Instant(0), Counted::default(), 1);
+        let (sent_bytes, sent_packets, backlog_bytes) = (4_000, 8, 500);
+        let counted = Counted { sent_bytes, sent_packets, backlog_bytes, ..Counted::default() };
+        let read = meter.read(Instant(200_000_000), counted, 90_000);
+        assert_eq!(read, Traffic { used: 20_000, demand: 22_500 });
     }
 }

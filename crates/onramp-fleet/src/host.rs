@@ -56,6 +56,7 @@ pub struct Host {
     life: u64,
     joined: Joined,
     demand: u64,
+    used: u64,
     turn: u64,
     /// The guaranteed rate, as far as the ledger knows of it.
     sure: u64,
@@ -109,6 +110,7 @@ impl Host {
             life,
             joined,
             demand: 0,
+            used: 0,
             turn: 0,
             sure: floor,
             held: floor,
@@ -137,6 +139,12 @@ impl Host {
     /// Sets what the host wants to send, in bytes per second.
     pub fn set_demand(&mut self, demand: u64) {
         self.demand = rounded(demand);
+    }
+
+    /// Sets the rate at which the host sends, in bytes per second. The ledger shows it to people;
+    /// no share depends on it.
+    pub const fn set_used(&mut self, used: u64) {
+        self.used = used;
     }
 
     /// Replaces what the host knows about the limit, for example because an operator changed it.
@@ -298,6 +306,7 @@ impl Host {
             claim: self.claim(),
             holding,
             want,
+            used: self.used,
         })
     }
 

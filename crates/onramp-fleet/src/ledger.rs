@@ -64,6 +64,9 @@ pub struct Report {
     /// The rate at which the host wants to send from now on, in bytes per second. When the host
     /// sends the report, it sends packets at no more than this rate.
     pub want: u64,
+    /// The rate at which the host has sent since its last tick, in bytes per second. No share
+    /// depends on it: a ledger keeps it only to show it to people.
+    pub used: u64,
 }
 
 /// A ledger's answer to a report.

@@ -11,7 +11,7 @@ pub mod world;
 
 pub use self::claim::{Claim, Knot, divide};
 pub use self::definition::{Definition, DefinitionError, Definitions, GROUP_MAX, is_name};
-pub use self::demand::{Counted, Meter};
+pub use self::demand::{Meter, Traffic};
 pub use self::host::{Act, Host, Joined};
 pub use self::ledger::{Answer, Book, HOLD, KEEP, MemberView, Place, Refusal, Report, TICK, Terms};
 pub use self::text::TextError;

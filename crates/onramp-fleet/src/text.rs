@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::{Act, Answer, Claim, Knot, MemberView, Place};
+use crate::{Act, Answer, Claim, Knot, MemberView, Place, Report};
 
 /// Error: words that are no message.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,9 +48,10 @@ impl Act {
     pub fn words(&self, way: &[Place]) -> Vec<String> {
         let (name, rest) = match self {
             Self::Report(report) => {
-                let numbers = [report.life, report.turn, report.floor, report.holding, report.want];
+                let Report { life, turn, floor, holding, want, used, .. } = report;
+                let numbers = [life, turn, floor, holding, want, used];
                 let mut rest = vec![report.host.clone(), report.claim.to_string()];
-                rest.extend(numbers.iter().map(u64::to_string));
+                rest.extend(numbers.map(u64::to_string));
                 ("report", rest)
             }
             Self::Climb { at, claim, want } => {

@@ -4,13 +4,11 @@
 //! The host only keeps the names and sets the rates. The caller finds out what the shares are, for
 //! example with the crate `onramp-fleet`.
 
-use std::collections::BTreeSet;
-
-use onramp_core::view::{ClassView, QdiscView};
+use onramp_core::view::Counted;
 use onramp_core::{Change, Handle, Rate};
 
 use crate::Host;
-use crate::follow::{Follower, Named, UNKNOWN, WORD, exact, place};
+use crate::follow::{Follower, Named, UNKNOWN, WORD, exact, given, place};
 use crate::netdev::Netdev;
 use crate::tc::TcError;
 
@@ -28,14 +26,8 @@ pub struct Share {
     pub weight: u32,
     /// The present share, as [`Host::set_share`] set it.
     pub share: Rate,
-    /// Bytes that have left the qdisc or class.
-    pub sent_bytes: u64,
-    /// Packets that have left the qdisc or class.
-    pub sent_packets: u64,
-    /// Packets that were dropped in the qdisc or class or beneath it.
-    pub dropped_packets: u64,
-    /// Bytes that wait in the qdisc or class or beneath it.
-    pub backlog_bytes: u64,
+    /// What the qdisc or class has counted.
+    pub counted: Counted,
 }
 
 impl Netdev {
@@ -45,10 +37,7 @@ impl Netdev {
     pub(crate) fn follow(&mut self, line: &[String], change: &Change, named: &[Named<'_>]) {
         let setup = self.link.setup();
         if let Some(place) = place(change) {
-            let name = line.iter().position(|word| word == "dev").map(|at| at + 1);
-            let words = line.iter().enumerate().filter(|(at, _)| Some(*at) != name);
-            let given: Vec<_> =
-                words.filter_map(|(_, word)| setup.rate_option(place, word)).collect();
+            let given = given(&setup, place, line);
             self.followers.retain(|it| it.place != place || !given.contains(&it.key));
             for name in named {
                 let Some(key) = setup.rate_option(place, name.option) else { continue };
@@ -126,61 +115,18 @@ impl Netdev {
         for it in &self.followers {
             let is_same = |share: &Share| share.place == it.place && share.limit == it.limit;
             if !shares.iter().any(is_same) {
-                shares.push(share(&self.name, it, &views));
+                shares.push(Share {
+                    device: self.name.clone(),
+                    place: it.place,
+                    limit: it.limit.clone(),
+                    weight: it.weight,
+                    share: it.rate,
+                    counted: Counted::at(&views, it.place).unwrap_or_default(),
+                });
             }
         }
         shares
     }
-}
-
-/// Reads the counters of the place of a rate that follows a share.
-fn share(device: &str, follower: &Follower, views: &[QdiscView]) -> Share {
-    let mut share = Share {
-        device: device.to_owned(),
-        place: follower.place,
-        limit: follower.limit.clone(),
-        weight: follower.weight,
-        share: follower.rate,
-        sent_bytes: 0,
-        sent_packets: 0,
-        dropped_packets: 0,
-        backlog_bytes: 0,
-    };
-    let Some(own) = views.iter().find(|view| view.handle.major == follower.place.major) else {
-        return share;
-    };
-    if follower.place.minor == 0 {
-        share.sent_bytes = own.counters.bytes;
-        share.sent_packets = own.counters.packets;
-        share.dropped_packets = own.counters.drops;
-        share.backlog_bytes = own.backlog.bytes;
-        return share;
-    }
-    // The classes beneath the class, with itself, level by level.
-    let mut classes = BTreeSet::from([follower.place]);
-    let mut leaves = BTreeSet::new();
-    loop {
-        let before = classes.len();
-        let is_beneath = |class: &&ClassView| class.parent.is_some_and(|it| classes.contains(&it));
-        let beneath: Vec<Handle> =
-            own.classes.iter().filter(is_beneath).map(|class| class.handle).collect();
-        classes.extend(beneath);
-        if classes.len() == before {
-            break;
-        }
-    }
-    for class in own.classes.iter().filter(|class| classes.contains(&class.handle)) {
-        if class.handle == follower.place {
-            share.sent_bytes = class.counters.bytes;
-            share.sent_packets = class.counters.packets;
-        }
-        leaves.extend(class.leaf);
-    }
-    for leaf in views.iter().filter(|view| leaves.contains(&view.handle.major)) {
-        share.dropped_packets += leaf.counters.drops;
-        share.backlog_bytes += leaf.backlog.bytes;
-    }
-    share
 }
 
 impl Host {

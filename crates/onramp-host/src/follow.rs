@@ -87,12 +87,21 @@ pub(crate) fn take<'w>(
     Ok((line, named))
 }
 
-/// Checks that each limit of a command stands in place of a rate that can change.
+/// Checks that each limit of a command stands in place of a rate that can change, and that nothing
+/// would send more than its share after the command. `words` are the words of `line` from the
+/// device on.
 ///
 /// # Errors
 ///
-/// The reply to a command in which a limit stands elsewhere.
-pub(crate) fn check(setup: &Setup, line: &str, named: &[Named<'_>]) -> Result<(), Reply> {
+/// The reply to a command in which a limit stands elsewhere, or after which a qdisc or class would
+/// send more than its share.
+pub(crate) fn check(
+    setup: &Setup,
+    line: &str,
+    words: &[String],
+    named: &[Named<'_>],
+    followers: &[Follower],
+) -> Result<(), Reply> {
     let mut setup = setup.clone();
     let elsewhere = |name: &Named<'_>| {
         wrong(&format!(
@@ -114,19 +123,39 @@ pub(crate) fn check(setup: &Setup, line: &str, named: &[Named<'_>]) -> Result<()
     if let Some(name) = named.iter().find(|name| !is_rate(name)) {
         return Err(elsewhere(name));
     }
-    place.and_then(|place| exceeds(&setup, place, named)).map_or(Ok(()), |why| Err(wrong(why)))
+    let Some(place) = place else { return Ok(()) };
+    let given = given(&setup, place, words);
+    let keeps = |it: &&Follower| it.place == place && !given.contains(&it.key);
+    let mut follows: Vec<&str> = followers.iter().filter(keeps).map(|it| it.key).collect();
+    follows.extend(named.iter().filter_map(|name| setup.rate_option(place, name.option)));
+    exceeds(&setup, place, &follows).map_or(Ok(()), |why| Err(wrong(why)))
 }
 
-/// Returns why the qdisc or class would send more than its share; `None` if it would not.
-fn exceeds(setup: &Setup, place: Handle, named: &[Named<'_>]) -> Option<&'static str> {
+/// Returns the rates of a qdisc or class that a command gives, by their names in listings. `words`
+/// are the command's words from the device on.
+pub(crate) fn given(setup: &Setup, place: Handle, words: &[String]) -> Vec<&'static str> {
+    // A device may have the name of an option.
+    let device = words.iter().position(|word| word == "dev").map(|at| at + 1);
+    let words = words.iter().enumerate().filter(|(at, _)| Some(*at) != device);
+    words.filter_map(|(_, word)| setup.rate_option(place, word)).collect()
+}
+
+/// Returns why a qdisc or class, of which these rates follow a share, would send more than its
+/// share; `None` if it would not.
+fn exceeds(setup: &Setup, place: Handle, follows: &[&str]) -> Option<&'static str> {
+    if follows.is_empty() {
+        return None;
+    }
     let has = |key| setup.rate_option(place, key).is_some();
-    let follows = |key| {
-        let is_it = |name: &Named<'_>| setup.rate_option(place, name.option) == Some(key);
-        named.iter().any(is_it)
+    let follows = |key| follows.contains(&key);
+    let estimates = || {
+        let line = setup.line("add", place, &[]).unwrap_or_default();
+        line.split(' ').any(|word| word == "autorate-ingress")
     };
     match setup.kind_of(place.major) {
         Some("fq") => Some("`maxrate` is the rate of each flow, and not of the qdisc"),
         Some("tbf") if has("peakrate") => Some("a tbf with a `peakrate` keeps its rate"),
+        Some("cake") if estimates() => Some("`autorate-ingress` finds a rate of its own"),
         Some("htb") if follows("rate") && has("ceil") && !follows("ceil") => {
             Some("the class would borrow up to its `ceil`: give no ceil, or the same limit")
         }

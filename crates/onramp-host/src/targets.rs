@@ -11,7 +11,13 @@ use crate::tc::{Target, Targets};
 
 impl Netdev {
     fn as_target(&self) -> Target<'_> {
-        Target { name: &self.name, tree: &self.link, mtu: self.packet_max(), deaf: self.deaf() }
+        Target {
+            name: &self.name,
+            tree: &self.link,
+            mtu: self.packet_max(),
+            deaf: self.deaf(),
+            followers: &self.followers,
+        }
     }
 
     /// Returns the views (states and counters) of the device's qdiscs, each with the number of its

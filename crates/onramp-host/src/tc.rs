@@ -20,7 +20,7 @@ use onramp_core::view::{Listed, QdiscView, Query};
 use onramp_core::{Change, ConfigError, Fault, Handle, Kinds, Setup};
 
 use crate::Reply;
-use crate::follow::{self, Named};
+use crate::follow::{self, Follower, Named};
 use onramp::{Link, PortError};
 
 pub use self::link::tc;
@@ -86,6 +86,8 @@ pub(crate) struct Target<'a> {
     pub(crate) mtu: u32,
     /// Why no packet comes in at the device; `None` if packets may come in.
     pub(crate) deaf: Option<&'static str>,
+    /// The rates that follow shares of a fleet's limits.
+    pub(crate) followers: &'a [Follower],
 }
 
 /// The devices that commands of `tc` may name.
@@ -281,8 +283,10 @@ fn change(devices: &mut dyn Targets, object: &str, verb: &str, words: &[&str]) -
         return Err(no_device(devices.kinds(), &line, name.copied()));
     };
     let (name, deaf) = (target.name.to_owned(), target.deaf);
-    if !named.is_empty() {
-        follow::check(&target.tree.setup(), &line, &named)?;
+    // A qdisc or class that is new has no rate yet that follows a share.
+    let may_follow = !target.followers.is_empty() && object != "filter" && verb != "add";
+    if may_follow || !named.is_empty() {
+        follow::check(&target.tree.setup(), &line, &words, &named, target.followers)?;
     }
     let (change, done) = target.tree.change_and_report(&line)?;
     let comes_in = matches!(change, Change::Filters(at) if target.tree.setup().is_ingress(at));

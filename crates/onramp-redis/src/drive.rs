@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use std::pin::Pin;
 
 use onramp_core::{Clock as _, Instant};
-use onramp_fleet::{Act, Answer, Definitions, Host, Joined, Place, Refusal, TICK};
+use onramp_fleet::{Act, Answer, Definitions, Host, Joined, Place, Refusal, TICK, Traffic};
 use tokio::sync::watch;
 
 use crate::clock::{Alarm, BootClock};
@@ -70,8 +70,8 @@ impl Share {
 type Asked = Pin<Box<dyn Future<Output = Result<News, EngineError>> + Send>>;
 
 /// Keeps a host in a limit: reports to the engine, follows the operators' changes of the limit, and
-/// says how fast the host may send. Goes on until nobody holds the sender of `demand`, the rate at
-/// which the host wants to send, in bytes per second.
+/// says how fast the host may send. Goes on until nobody holds the sender of `traffic`: what the
+/// host sends and wants to send, for which a [`Meter`](onramp_fleet::Meter) is one way to find out.
 ///
 /// `set` gets the host's share each time that it changes. When `set` returns, the host must be
 /// sending no faster than the share allows: only then this function tells the engine, which may
@@ -84,7 +84,7 @@ type Asked = Pin<Box<dyn Future<Output = Result<News, EngineError>> + Send>>;
 pub async fn drive(
     engine: Engine,
     member: Member,
-    mut demand: watch::Receiver<u64>,
+    mut traffic: watch::Receiver<Traffic>,
     set: impl FnMut(&Share) + Send,
 ) -> io::Result<()> {
     let share = Share { floor: member.floor, ..Share::default() };
@@ -94,24 +94,24 @@ pub async fn drive(
     loop {
         let found = tokio::select! {
             found = task.look.clone().find() => found,
-            () = closed(&mut demand) => return Ok(()),
+            () = closed(&mut traffic) => return Ok(()),
         };
         if let Some(joined) = task.note(found) {
-            if task.follow(joined, &mut demand).await?.is_break() {
+            if task.follow(joined, &mut traffic).await?.is_break() {
                 return Ok(());
             }
         } else {
             tokio::select! {
                 rung = task.alarm.until(BootClock.now() + TICK) => rung?,
-                () = closed(&mut demand) => return Ok(()),
+                () = closed(&mut traffic) => return Ok(()),
             }
         }
     }
 }
 
 /// Waits until nobody holds the sender.
-async fn closed(demand: &mut watch::Receiver<u64>) {
-    while demand.changed().await.is_ok() {}
+async fn closed(traffic: &mut watch::Receiver<Traffic>) {
+    while traffic.changed().await.is_ok() {}
 }
 
 /// What the engine has of a limit.
@@ -190,17 +190,19 @@ struct Task<S> {
 
 impl<S: FnMut(&Share) + Send> Task<S> {
     /// Keeps the host in the limit until the limit is gone, or until nobody holds the sender of
-    /// `demand` any more (`Break`).
+    /// `traffic` any more (`Break`).
     async fn follow(
         &mut self,
         joined: Joined,
-        demand: &mut watch::Receiver<u64>,
+        traffic: &mut watch::Receiver<Traffic>,
     ) -> io::Result<ControlFlow<()>> {
         let name = self.look.member.host.clone();
         let mut host = Host::new(&name, random(), joined, BootClock.now());
         let mut asked: Option<(bool, Asked)> = None;
         loop {
-            host.set_demand(*demand.borrow_and_update());
+            let Traffic { used, demand } = *traffic.borrow_and_update();
+            host.set_demand(demand);
+            host.set_used(used);
             let act = host.poll(BootClock.now());
             // The host lowers its rate first, and then says so.
             self.publish(&host);
@@ -218,7 +220,7 @@ impl<S: FnMut(&Share) + Send> Task<S> {
                         return Ok(ControlFlow::Continue(()));
                     }
                 }
-                changed = demand.changed() => if changed.is_err() {
+                changed = traffic.changed() => if changed.is_err() {
                     return Ok(ControlFlow::Break(()));
                 },
                 rung = self.alarm.until(wake) => rung?,

@@ -10,10 +10,10 @@
 -- due (empty: none), and the members as HGETALL returns them; or the one word `overtaken` or `full`.
 --
 -- A ledger is a hash. Each field but "@" is a member: its name is "LIFE NAME", because a life has 64
--- bits, which a number in Lua has not; its value is six numbers (when the member's time runs out,
--- the number of its last report, its guaranteed rate, what it holds, and for a ledger beneath what
--- it should hold and when somebody last found that; -1: never) and the claim. All rates are below
--- 2^53, so numbers in Lua are exact.
+-- bits, which a number in Lua has not; its value is seven numbers (when the member's time runs out,
+-- the number of its last report, its guaranteed rate, what it holds, for a host what it sends (for a
+-- ledger beneath -1), and for a ledger beneath what it should hold and when somebody last found that
+-- (-1: never)) and the claim. All rates are below 2^53, so numbers in Lua are exact.
 --
 -- Field "@" has the ledger's clock, the clock that it follows (its time at the last call, and its
 -- name: that of the ledger above, or "@" for the engine's clock), the terms that the ledger last knew
@@ -24,7 +24,7 @@
 local STEP, KEEP, TICK = 150000, 1200000, 100000
 local EXPIRY_MS = 60000
 local NONE, NEVER = -1, 2 ^ 53
-local NUMBERS, NUMBERS_LENGTH = '<dddddd', 48
+local NUMBERS, NUMBERS_LENGTH = '<ddddddd', 56
 local call, unpack_numbers, pack_numbers = redis.call, struct.unpack, struct.pack
 local max, min, huge = math.max, math.min, math.huge
 
@@ -34,17 +34,18 @@ local now = time[1] * 1000000 + time[2]
 local function get(place, field)
   local text = call('HGET', place.key, field)
   if text then
-    local ends, turn, floor, held, aim, divided = unpack_numbers(NUMBERS, text)
+    local ends, turn, floor, held, used, aim, divided = unpack_numbers(NUMBERS, text)
     return {
-      ends = ends, turn = turn, floor = floor, held = held, aim = aim, divided = divided,
-      claim = string.sub(text, NUMBERS_LENGTH + 1),
+      ends = ends, turn = turn, floor = floor, held = held, used = used, aim = aim,
+      divided = divided, claim = string.sub(text, NUMBERS_LENGTH + 1),
     }
   end
 end
 
 -- Writes a member that held `held` of the ledger and to which `floor` was guaranteed before.
 local function put(place, field, m, held, floor)
-  local numbers = pack_numbers(NUMBERS, m.ends, m.turn, m.floor, m.held, m.aim, m.divided)
+  local numbers =
+    pack_numbers(NUMBERS, m.ends, m.turn, m.floor, m.held, m.used, m.aim, m.divided)
   call('HSET', place.key, field, numbers .. m.claim)
   place.held = place.held + m.held - held
   place.floors = place.floors + m.floor - floor
@@ -168,7 +169,7 @@ local function touch()
       held_before, floor_before = member.held, member.floor
     else
       local claim = ('1;%.0f;%.0f'):format(floor * 1024, floor)
-      member = { turn = 0, held = 0, aim = NONE, divided = NONE, claim = claim }
+      member = { turn = 0, held = 0, used = NONE, aim = NONE, divided = NONE, claim = claim }
     end
     -- What is set aside for a host that the ledger beneath has let go of is the business of the
     -- ledger above from now on.
@@ -233,8 +234,8 @@ if act == 'report' then
   -- What is guaranteed to a host fits, except for a moment after an operator raised it.
   local held = min(max(want, floor), most)
   local member = {
-    ends = place.clock + KEEP, turn = turn, floor = floor, held = held, aim = NONE, divided = NONE,
-    claim = claim,
+    ends = place.clock + KEEP, turn = turn, floor = floor, held = held,
+    used = tonumber(ARGV[rest + 7]), aim = NONE, divided = NONE, claim = claim,
   }
   put(place, field, member, before and before.held or 0, before and before.floor or 0)
   local due = touch()

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use onramp_fleet::{Act, Answer, Claim, MemberView, Place, Refusal};
+use onramp_fleet::{Act, Answer, Claim, KEEP, MemberView, Place, Refusal};
 use redis::{Cmd, Value};
 
 use crate::limits::ledger_key;
@@ -11,9 +11,13 @@ use crate::limits::ledger_key;
 pub(crate) const LEDGER: &str = include_str!("ledger.lua");
 /// The field of a ledger that is no member.
 const HEAD: &[u8] = b"@";
-/// The numbers before the claim in a member's value, and the one that says what the member holds.
-const NUMBERS: usize = 6;
+/// The numbers before the claim in a member's value.
+const NUMBERS: usize = 7;
+/// Of these numbers, those that say when the member's time runs out, what it holds and what it
+/// sends.
+const ENDS: usize = 0;
 const HELD: usize = 3;
+const USED: usize = 4;
 
 /// Adds to a command what the script is given: the number of keys, the keys and the arguments.
 /// `epoch` is the name of the engine's process.
@@ -64,13 +68,22 @@ fn refusal(values: &[Value]) -> Option<Refusal> {
     }
 }
 
+/// Returns one of a member's numbers.
+fn number_of(value: &[u8], at: usize) -> Option<f64> {
+    Some(f64::from_le_bytes(*value.as_chunks().0.get(at)?))
+}
+
+/// Returns one of a member's rates; `None` if there is none. Rates of the script are whole and
+/// below 2^53.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "see above")]
+fn rate_of(value: &[u8], at: usize) -> Option<u64> {
+    number_of(value, at).filter(|rate| *rate >= 0.0).map(|rate| rate as u64)
+}
+
 fn member(field: &[u8], value: &[u8]) -> Option<MemberView> {
     let (life, name) = std::str::from_utf8(field).ok()?.split_once(' ')?;
-    let (numbers, claim) = value.split_at_checked(NUMBERS * 8)?;
-    let held = f64::from_le_bytes(*numbers.as_chunks().0.get(HELD)?);
-    // Numbers of the script are whole and below 2^53.
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "see above")]
-    let held = held as u64;
+    let (_, claim) = value.split_at_checked(NUMBERS * 8)?;
+    let held = rate_of(value, HELD)?;
     let claim = std::str::from_utf8(claim).ok()?.parse().ok()?;
     Some(MemberView { name: name.to_owned(), life: life.parse().ok()?, claim, held })
 }
@@ -87,6 +100,11 @@ pub struct Held {
     pub claim: Claim,
     /// What the member holds, in bytes per second.
     pub held: u64,
+    /// What the member sent between its last two reports, in bytes per second; `None` for a limit,
+    /// whose own members say it.
+    pub used: Option<u64>,
+    /// How long ago the member's last report came; for a limit, the last report of a member of it.
+    pub age: Duration,
     /// How long the ledger still keeps this for the member.
     pub left: Duration,
 }
@@ -121,10 +139,11 @@ pub(crate) fn held(fields: &[(Vec<u8>, Vec<u8>)], clock: f64) -> Option<Vec<Held
     let mut members = Vec::new();
     for (field, value) in fields.iter().filter(|(field, _)| field != HEAD) {
         let MemberView { name, life, claim, held } = member(field, value)?;
-        let ends = f64::from_le_bytes(*value.as_chunks().0.first()?);
+        let ends = number_of(value, ENDS)?;
         if ends > clock {
             let left = Duration::try_from_secs_f64((ends - clock) / 1e6).unwrap_or_default();
-            members.push(Held { name, life, claim, held, left });
+            let (used, age) = (rate_of(value, USED), KEEP.saturating_sub(left));
+            members.push(Held { name, life, claim, held, used, age, left });
         }
     }
     Some(members)

@@ -161,6 +161,7 @@ fn report(random: &mut Random, member: &mut Member) -> Act {
         claim: Claim::new(1, floor, random.below(rate)),
         holding: random.below(rate / 4),
         want,
+        used: random.below(rate),
     })
 }
 

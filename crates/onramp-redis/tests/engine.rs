@@ -11,7 +11,7 @@ use std::thread;
 use std::time::Duration;
 
 use onramp_core::Clock as _;
-use onramp_fleet::{Definition, DefinitionError, Refusal};
+use onramp_fleet::{Definition, DefinitionError, Refusal, Traffic};
 use onramp_redis::{
     BootClock, Engine, EngineError, HOST_RULES, Limit, Member, OPERATOR_RULES, Share, drive,
 };
@@ -46,7 +46,7 @@ fn connection(server: &Server) -> Connection {
 struct Fleet {
     runtime: Runtime,
     shares: Arc<Mutex<Shares>>,
-    demands: Vec<watch::Sender<u64>>,
+    traffic: Vec<watch::Sender<Traffic>>,
 }
 
 #[derive(Default)]
@@ -75,7 +75,7 @@ impl Shares {
 impl Fleet {
     fn new() -> Self {
         let shares = Arc::new(Mutex::new(Shares { most: RATE, ..Shares::default() }));
-        Self { runtime: runtime(), shares, demands: Vec::new() }
+        Self { runtime: runtime(), shares, traffic: Vec::new() }
     }
 
     /// Adds a host that wants the whole limit.
@@ -84,11 +84,11 @@ impl Fleet {
     }
 
     fn join_through(&mut self, engine: Engine, limit: &str) {
-        let at = self.demands.len();
+        let at = self.traffic.len();
         let member =
             Member { limit: limit.to_owned(), host: format!("host-{at}"), weight: 1, floor: 0 };
-        let (sender, demand) = watch::channel(RATE);
-        self.demands.push(sender);
+        let (sender, traffic) = watch::channel(Traffic { used: 0, demand: RATE });
+        self.traffic.push(sender);
         self.shares.lock().expect("no panic").all.push(Share::default());
         let shares = Arc::clone(&self.shares);
         let set = move |share: &Share| {
@@ -96,7 +96,11 @@ impl Fleet {
             shares.all[at] = share.clone();
             shares.check();
         };
-        self.runtime.spawn(async move { drive(engine, member, demand, set).await });
+        self.runtime.spawn(async move { drive(engine, member, traffic, set).await });
+    }
+
+    fn wants(&self, host: usize, demand: u64) {
+        self.traffic[host].send_modify(|traffic| traffic.demand = demand);
     }
 
     fn operator<T>(&self, asked: impl Future<Output = T>) -> T {
@@ -140,7 +144,7 @@ impl Fleet {
 
     /// Waits until each host sends at its guaranteed rate only.
     fn wait_floors(&self) {
-        let floors = FLOOR * self.demands.len() as u64;
+        let floors = FLOOR * self.traffic.len() as u64;
         self.wait("the hosts send at their guaranteed rates", |fleet| fleet.sum() == floors);
     }
 }
@@ -201,9 +205,9 @@ fn a_killed_engine_that_begins_again_with_what_it_wrote_to_a_file() {
         server.kill();
         server.again();
         // A share is wanted by another host while the ledger is young.
-        fleet.demands[0].send_replace(0);
+        fleet.wants(0, 0);
         thread::sleep(Duration::from_millis(300));
-        fleet.demands[0].send_replace(RATE);
+        fleet.wants(0, RATE);
         fleet.wait_full();
     }
 }
@@ -223,6 +227,59 @@ fn a_stopped_engine_that_goes_on() {
     thread::sleep(Duration::from_millis(400));
     server.pause(false);
     fleet.wait_full();
+}
+
+/// The engine's clock is set forward and back by an hour, and then goes right.
+#[test]
+fn an_engine_whose_clock_is_wrong() {
+    let Some(server) = Server::start_with_clock() else { return };
+    let fleet = five(&server, &server.url());
+    let mut watch = connection(&server);
+    let mut time = || {
+        let (seconds, _): (i64, i64) = redis::cmd("TIME").query(&mut watch).expect("it answers");
+        seconds
+    };
+    let mut was = 0;
+    for ahead in [3_600, -3_600, 2, 0] {
+        let before = time();
+        server.set_ahead(ahead);
+        let jump = ahead - was;
+        assert!((jump..jump + 60).contains(&(time() - before)), "it is the engine's clock");
+        was = ahead;
+        // A share changes hands under the wrong clock.
+        fleet.wants(0, 0);
+        fleet.wait("host 0 has little", |fleet| fleet.share(0).rate < RATE / 20);
+        fleet.wants(0, RATE);
+        fleet.wait("host 0 has its share", |fleet| fleet.share(0).rate > RATE / 6);
+        fleet.wait_full();
+    }
+}
+
+/// A host says that it wants as much as a number can say. It gets its fair share, and the others
+/// keep theirs.
+#[test]
+fn a_host_that_lies_about_its_demand() {
+    let Some(server) = Server::start(&[]) else { return };
+    let fleet = five(&server, &server.url());
+    // Three more hosts may come; what is set aside for them is nobody's.
+    let fair = (RATE - 3 * FLOOR) / 5;
+    (1..5).for_each(|host| fleet.wants(host, fair));
+    let engine = Engine::new(&server.url(), None).expect("a URL");
+    for demand in [1 << 50, u64::MAX] {
+        fleet.wants(0, demand);
+        fleet.wait("the ledger has the lie", |fleet| {
+            let members = fleet.operator(async {
+                let all = engine.limits().await?;
+                engine.members(&all, "tenant").await
+            });
+            members.expect("it answers")[0].claim.demand() >= demand.min(1 << 53)
+        });
+        // The others' demands are rounded up, to six binary digits.
+        let fair = fair * 96 / 100..=fair * 104 / 100;
+        fleet.wait("all have fair shares", |fleet| {
+            (0..5).all(|host| fair.contains(&fleet.share(host).rate_at(BootClock.now())))
+        });
+    }
 }
 
 #[test]

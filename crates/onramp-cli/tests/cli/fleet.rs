@@ -9,8 +9,20 @@ use super::{
     assert_documented_keys, assert_fails, onramp, read_json, root, skip, stderr, wait_until,
 };
 
-/// A redis-server at a Unix socket; it is killed at the end, also of a test that fails.
-struct Engine(Child);
+/// A program that is killed at the end, also of a test that fails.
+struct Ends(Child);
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A redis-server at a Unix socket.
+struct Engine {
+    _program: Ends,
+}
 
 impl Engine {
     /// Starts an engine whose files are in `folder`. Returns `None`, and says why, if this machine
@@ -27,16 +39,9 @@ impl Engine {
             skip("no redis-server");
             return None;
         };
-        let engine = Self(child);
+        let engine = Self { _program: Ends(child) };
         wait_until("the engine listens", || socket.exists());
         Some(engine)
-    }
-}
-
-impl Drop for Engine {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
     }
 }
 
@@ -73,6 +78,9 @@ fn limits_are_set_listed_and_deleted() {
     assert_documented_keys("## `onramp.fleet-limits`, version 1", &document);
     assert_documented_keys("### A limit in `limits`", &document["limits"][1]);
     assert_eq!(document["limits"][1]["min_bytes_per_second"], 125_000_000);
+    // Ledgers count hosts by their floors, so no floor is zero.
+    printed(&fleet(folder, "limit set tenant 10gbit --floor 0"));
+    assert!(printed(&fleet(folder, "limit list")).contains("  8 bit  company  "));
     printed(&fleet(folder, "limit delete tenant"));
     assert_eq!(printed(&fleet(folder, "limit list")).lines().count(), 2);
     let wrong: &[(&str, i32, &[&str])] = &[
@@ -122,12 +130,13 @@ fn a_daemon_follows_its_share() {
     std::fs::write(folder.join("d.conf"), config).expect("a file");
     let url = format!("unix://{}", folder.join("engine").display());
     let socket = folder.join("d.sock");
-    let mut daemon = onramp(["daemon", "--config", "d.conf", "--log", "warn", "--fleet-name", "h"])
+    let daemon = onramp(["daemon", "--config", "d.conf", "--log", "warn", "--fleet-name", "h"])
         .args(["--fleet", &url, "--socket"])
         .arg(&socket)
         .current_dir(folder)
         .spawn()
         .expect("the program runs");
+    let _daemon = Ends(daemon);
     let ask = |words: &str| {
         let output = onramp(words.split(' ')).env("ONRAMP_SOCKET", &socket).output();
         String::from_utf8(output.expect("the program runs").stdout).expect("text")
@@ -145,7 +154,13 @@ fn a_daemon_follows_its_share() {
     assert_documented_keys("### A member in `members`", &limit["members"][0]);
     assert_eq!(limit["members"][0]["name"], "h/d0/1:10");
     assert_eq!(limit["members"][0]["share_bytes_per_second"], 990_000);
+    assert_eq!(limit["members"][0]["used_bytes_per_second"], 0);
+    let age = limit["members"][0]["report_age_seconds"].as_f64().expect("a number");
+    assert!((0.0..1.2).contains(&age), "{age}");
     let shown = printed(&fleet(folder, "top -n 2 -d 0.1"));
+    let head = ["HOST", "WEIGHT", "WANTS", "HOLDS", "SENDS", "AGE"];
+    let is_head = |line: &str| line.split_whitespace().eq(head);
+    assert_eq!(shown.lines().filter(|line| is_head(line)).count(), 2, "{shown}");
     assert_eq!(shown.matches("tenant: 8.00 Mbit for 1 of at most 2 hosts").count(), 2, "{shown}");
     printed(&fleet(folder, "limit set tenant 16mbit --hosts 2 --floor 80kbit"));
     wait_until("the class follows the operator", || {
@@ -153,8 +168,6 @@ fn a_daemon_follows_its_share() {
     });
     ask("tc class del dev d0 classid 1:10");
     wait_until("the class has left", || printed(&fleet(folder, "show")).contains("for 0 of"));
-    daemon.kill().expect("it runs");
-    daemon.wait().expect("it was started");
 }
 
 /// Runs the fleet of daemons in namespaces: a limit of `mbit` Mbit/s for `hosts` daemons.

@@ -27,6 +27,11 @@ pub(super) const SHARES: &[Table<Share>] = &[
         |share| share.share_bytes_per_second,
     ),
     gauge(
+        "onramp_fleet_used_bytes_per_second",
+        "What a qdisc or class that follows a fleet's limit sends.",
+        |share| share.used_bytes_per_second,
+    ),
+    gauge(
         "onramp_fleet_demand_bytes_per_second",
         "What a qdisc or class that follows a fleet's limit wants to send.",
         |share| share.demand_bytes_per_second,

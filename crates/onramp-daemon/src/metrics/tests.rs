@@ -389,6 +389,7 @@ fn a_share_has_its_series() {
         place: "1:10".into(),
         limit: "tenant".into(),
         weight: 3,
+        used_bytes_per_second: 4,
         demand_bytes_per_second: 7,
         share_bytes_per_second: 5,
         floor_bytes_per_second: 2,
@@ -409,6 +410,7 @@ fn a_share_has_its_series() {
     };
     for (name, granted, alone) in [
         ("share_bytes_per_second", Some(5.0), Some(5.0)),
+        ("used_bytes_per_second", Some(4.0), Some(4.0)),
         ("demand_bytes_per_second", Some(7.0), Some(7.0)),
         ("floor_bytes_per_second", Some(2.0), Some(2.0)),
         ("granted", Some(1.0), Some(0.0)),

@@ -5,7 +5,9 @@ use std::collections::{BTreeMap, HashMap};
 use serde::{Deserialize, Serialize};
 
 use super::histogram::as_f64;
-use super::{Class, Counts, Device, Histogram, Name, Qdisc, Queue, Relay, Snapshot, Traffic};
+use super::{
+    Class, Counts, Device, Histogram, Name, Qdisc, Queue, Relay, Share, Snapshot, Traffic,
+};
 
 /// The current traffic on all devices: counts and rates, with one row for each object.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -58,6 +60,9 @@ pub struct Row {
     /// Counters of the device's relay; `None` unless the row is a device with a relay.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub relay: Option<Relay>,
+    /// The shares of a fleet's limits that are the rate of this qdisc or class.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub shares: Vec<Share>,
     /// Number of bytes in packets that left.
     pub sent_bytes: u64,
     /// Number of packets that left.
@@ -301,6 +306,7 @@ impl Rows {
             depth,
             handle: Some(qdisc.handle.clone()),
             parent: qdisc.parent.clone(),
+            shares: shares(device, &qdisc.handle),
             ..Row::of(device, queue, qdisc, &qdisc.traffic)
         };
         let drops = qdisc.drops.clone();
@@ -342,6 +348,7 @@ impl Rows {
                 depth,
                 handle: Some(class.handle.clone()),
                 parent: class.parent.clone().or_else(|| Some(qdisc.handle.clone())),
+                shares: shares(device, &class.handle),
                 ..Row::of(device, below.queue, qdisc, &class.traffic)
             };
             self.push(row, Past::of(device, qdisc, &class.traffic, Counts::new(), None));
@@ -389,6 +396,11 @@ impl Past {
             sojourn,
         }
     }
+}
+
+/// Returns the shares that are the rate of the qdisc or class `handle`.
+fn shares(device: &Device, handle: &str) -> Vec<Share> {
+    device.shares.iter().filter(|share| share.place == handle).cloned().collect()
 }
 
 fn counts(queue: &Queue) -> [u64; 3] {

@@ -427,6 +427,44 @@ fn quantiles_of_nothing_and_beyond() {
     assert_eq!([0, 1, 2, 3].map(|power| two.below(power)), [1, 2, 4, 4]);
 }
 
+/// The rows of a qdisc and of a class that follow limits show their shares; no other row has such a
+/// key.
+#[test]
+fn what_follows_a_limit_shows_its_share() {
+    let share = |place: &str, limit: &str| Share {
+        place: place.into(),
+        limit: limit.into(),
+        weight: 3,
+        used_bytes_per_second: 601,
+        demand_bytes_per_second: 602,
+        share_bytes_per_second: 603,
+        floor_bytes_per_second: 604,
+        standing: "alone".into(),
+        answer_age_ms: Some(605),
+    };
+    let shares = vec![share("1:", "a"), share("1:1", "b"), share("7:7", "gone")];
+    let stats =
+        RateMeter::default().update(&Snapshot::of(vec![Device { shares, ..device(1) }], 1, 1));
+    let shown: Vec<_> = stats
+        .rows
+        .iter()
+        .flat_map(|row| row.shares.iter().map(|share| (row.what, &*share.place, &*share.limit)))
+        .collect();
+    assert_eq!(shown, [(What::Qdisc, "1:", "a"), (What::Class, "1:1", "b")]);
+    let json = serde_json::to_value(&stats.rows).expect("JSON");
+    let with: Vec<&Value> =
+        json.as_array().expect("rows").iter().filter_map(|row| row.get("shares")).collect();
+    assert_eq!(
+        *with[1],
+        json!([{
+            "place": "1:1", "limit": "b", "weight": 3, "used_bytes_per_second": 601,
+            "demand_bytes_per_second": 602, "share_bytes_per_second": 603,
+            "floor_bytes_per_second": 604, "standing": "alone", "answer_age_ms": 605,
+        }])
+    );
+    assert_eq!(with.len(), 2);
+}
+
 /// The row of a device with a relay has the relay's counters; no other row has such a key.
 #[test]
 fn a_device_with_a_relay_shows_it() {

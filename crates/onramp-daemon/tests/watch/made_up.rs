@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use onramp_daemon::http::Source;
-use onramp_daemon::snapshot::{Class, Counts, Device, Histogram, Qdisc, Queue, Traffic};
+use onramp_daemon::snapshot::{Class, Counts, Device, Histogram, Qdisc, Queue, Share, Traffic};
 use onramp_host::Reply;
 
 /// A source of snapshots with these simulated devices: one with an `htb` tree, a `veth` with eight
@@ -170,7 +170,8 @@ fn uplink(step: u64) -> Device {
     };
     let first = root.clone();
     let all = std::iter::once(root).chain(leaves).collect();
-    device("uplink", 2, "udp", vec![queue(0, &first, all)])
+    let shares = vec![share("1:10", "tenant-a", "granted", Some(40))];
+    Device { shares, ..device("uplink", 2, "udp", vec![queue(0, &first, all)]) }
 }
 
 /// Makes a device with long names and with classes below classes.
@@ -200,7 +201,23 @@ fn long(step: u64) -> Device {
     };
     let first = root.clone();
     let queues = vec![queue(0, &first, vec![root, leaf])];
-    Device { up: false, ..device("uplink-to-berl0", 7, "loopback", queues) }
+    let limit = "tenant-with-a-name_of.sixty-four-letters-and-digits-and-a-dot-01";
+    let shares = vec![share("ffff:d003", limit, "alone", None)];
+    Device { up: false, shares, ..device("uplink-to-berl0", 7, "loopback", queues) }
+}
+
+fn share(place: &str, limit: &str, standing: &'static str, answer_age_ms: Option<u64>) -> Share {
+    Share {
+        place: place.to_owned(),
+        limit: limit.to_owned(),
+        weight: 3,
+        used_bytes_per_second: 1_000_000,
+        demand_bytes_per_second: 2_500_000,
+        share_bytes_per_second: 1_250_000,
+        floor_bytes_per_second: 125_000,
+        standing: standing.into(),
+        answer_age_ms,
+    }
 }
 
 fn class(handle: &str, parent: Option<&str>, leaf: Option<&str>, traffic: Traffic) -> Class {

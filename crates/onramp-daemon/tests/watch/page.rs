@@ -26,7 +26,7 @@ fn the_tree_and_its_figures() {
     let server = Server::start(MadeUp::default(), false);
     open(&mut browser, &server);
     let names = browser.texts("#rows .name");
-    let expected = ["uplinkudp", "htb1:", "class1:1", "class1:10", "fq_codel10:"];
+    let expected = ["uplinkudp", "htb1:", "class1:1", "class1:10fleet", "fq_codel10:"];
     assert_eq!(names[..5], expected, "{names:?}");
     assert!(names.contains(&"lan0veth8 queues".to_owned()), "{names:?}");
     assert!(names.contains(&"spare0dummydown".to_owned()), "{names:?}");
@@ -38,6 +38,12 @@ fn the_tree_and_its_figures() {
         (browser.evaluate(drawn) == 3).then_some(())
     });
     assert!(browser.texts("#drops tbody td:first-child").contains(&"congested".to_owned()));
+    browser.evaluate("document.querySelector('#rows [data-id=\"uplink/0/1:10\"]').click()");
+    assert_eq!(browser.text("#detail-name"), "class 1:10 on uplink");
+    let facts = browser.texts("#facts dd");
+    let share = ["tenant-a, weight 3", "10.0 Mbit/s", "8.00 Mbit/s", "20.0 Mbit/s", "1.00 Mbit/s"];
+    assert!(facts.windows(5).any(|five| five == share), "{facts:?}");
+    assert_eq!(facts.last().map(String::as_str), Some("answered 40.0 ms ago"));
     // If the daemon was started without --web-control, the page has no command line.
     assert_eq!(browser.evaluate("document.getElementById('command').hidden"), true);
     assert_eq!(browser.complaints(), [] as [String; 0]);
@@ -147,7 +153,7 @@ fn long_names_are_whole() {
         open(&mut browser, &server);
         browser.picture(&format!("long-{width}"));
         let names = browser.texts("#rows .name");
-        for name in ["uplink-to-berl0loopbackdown", "classffff:d003", "pfifo_head_drop8001:"] {
+        for name in ["uplink-to-berl0loopbackdown", "classffff:d003fleet", "pfifo_head_drop8001:"] {
             assert!(names.contains(&name.to_owned()), "{width}: {names:?}");
         }
         assert!(browser.text("#about").starts_with("What leaves through each network device"));

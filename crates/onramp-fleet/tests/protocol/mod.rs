@@ -374,6 +374,7 @@ impl Setting {
             claim: Claim::new(1, 0, 0),
             holding: 0,
             want: 0,
+            used: 0,
         };
         let engine_us = self.engine_us(state);
         let taken = state.book.report(engine_us, &self.quiet, &report);
@@ -499,6 +500,7 @@ impl Setting {
             claim: Claim::new(1, 0, 0),
             holding: 0,
             want: 0,
+            used: 0,
         };
         state.turn += 1;
         state.book.define(name, terms);

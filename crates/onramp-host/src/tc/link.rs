@@ -15,8 +15,8 @@ impl Targets for One<'_> {
     }
 
     fn targets(&self) -> Vec<Target<'_>> {
-        let Target { name, tree, mtu, deaf } = self.0;
-        vec![Target { name, tree, mtu, deaf }]
+        let Target { name, tree, mtu, deaf, followers } = self.0;
+        vec![Target { name, tree, mtu, deaf, followers }]
     }
 
     fn kinds(&self) -> Kinds {
@@ -71,7 +71,8 @@ pub(super) fn on_one(
     drop(setup);
     let line = command.on(&name);
     let words: Vec<&str> = line.split_ascii_whitespace().collect();
-    run(&mut One(Target { name: &name, tree, mtu, deaf: None }), &words).map(|(out, _)| out)
+    run(&mut One(Target { name: &name, tree, mtu, deaf: None, followers: &[] }), &words)
+        .map(|(out, _)| out)
 }
 
 #[cfg(test)]

@@ -122,6 +122,13 @@ fn what_cannot_be_is_refused() {
     let (_, text) = refused(&mut host, class);
     assert!(text.contains("borrow up to its `ceil`"), "{text}");
     assert!(host.shares().is_empty());
+    // So is a later command that would let a follower send more.
+    all(&mut host, &["tc qdisc replace dev d0 root handle 2: cake bandwidth fleet a"]);
+    let cake = "tc qdisc change dev d0 root handle 2: cake autorate-ingress";
+    for line in [cake, "tc qdisc replace dev d0 root cake bandwidth fleet a autorate-ingress"] {
+        let (_, text) = refused(&mut host, line);
+        assert!(text.contains("`autorate-ingress` finds a rate of its own"), "{text}");
+    }
     all(&mut host, &["tc qdisc del dev d0 root"]);
     host.set_in_fleet(false);
     let (_, text) =
@@ -132,9 +139,12 @@ fn what_cannot_be_is_refused() {
 /// A packet that left at the rate of a share that nobody had set yet holds no later packet back.
 #[test]
 fn a_debt_is_in_bytes() {
-    for kind in
-        ["tbf rate fleet a burst 1500 limit 1mb", "htb default 10", "cake bandwidth fleet a"]
-    {
+    for kind in [
+        "tbf rate fleet a burst 1500 limit 1mb",
+        "htb default 10",
+        // With its usual round-trip time, cake drops what a slow machine lets wait for 0.1 s.
+        "cake bandwidth fleet a rtt 1000s",
+    ] {
         let mut host = host();
         all(&mut host, &[&format!("tc qdisc add dev d0 root handle 1: {kind}")]);
         let mut place = Handle::new(1, 0);

@@ -28,17 +28,42 @@ pub(crate) struct Server {
 impl Server {
     /// Starts a server with these further arguments; `None` if the machine has no Redis.
     pub(crate) fn start(arguments: &[&str]) -> Option<Self> {
-        let path = std::env::var_os("PATH").unwrap_or_default();
-        if !std::env::split_paths(&path).any(|folder| folder.join("redis-server").is_file()) {
-            skip("redis: no redis-server");
+        Self::start_in(tempfile::tempdir().expect("a folder"), arguments)
+    }
+
+    /// Starts a server whose clock [`set_ahead`](Self::set_ahead) can set; `None` if the machine
+    /// has no Redis or no C compiler.
+    pub(crate) fn start_with_clock() -> Option<Self> {
+        if !have("cc") {
             return None;
         }
         let folder = tempfile::tempdir().expect("a folder");
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/common/clock.c");
+        let mut compile = Command::new("cc");
+        compile.args(["-shared", "-fPIC", "-o"]).arg(folder.path().join(CLOCK)).arg(source);
+        assert!(compile.status().expect("it is in the path").success());
+        std::fs::write(folder.path().join("ahead"), "0").expect("the folder is ours");
+        Self::start_in(folder, &[])
+    }
+
+    fn start_in(folder: TempDir, arguments: &[&str]) -> Option<Self> {
+        if !have("redis-server") {
+            return None;
+        }
         let arguments: Vec<String> = arguments.iter().map(|word| (*word).to_owned()).collect();
         let child = spawn(folder.path(), &arguments);
         let mut server = Self { child, arguments, folder };
         server.wait();
         Some(server)
+    }
+
+    /// Sets the server's clock ahead of the true time by so many seconds.
+    pub(crate) fn set_ahead(&self, seconds: i64) {
+        // The server may read the file at any moment, so the new text is written at once, over all
+        // of the old one.
+        let file = File::options().write(true).open(self.folder.path().join("ahead"));
+        let text = format!("{seconds:<15}");
+        file.expect("it is there").write_all(text.as_bytes()).expect("the folder is ours");
     }
 
     /// Returns the server's URL. Use it if `start` had no other address among its arguments.
@@ -85,9 +110,27 @@ impl Drop for Server {
     }
 }
 
+/// Whether a program is in the path; if not, says that the test is skipped.
+fn have(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let is_there = std::env::split_paths(&path).any(|folder| folder.join(program).is_file());
+    if !is_there {
+        skip(&format!("redis: no {program}"));
+    }
+    is_there
+}
+
+/// The library that sets a server's clock, if there is one in the server's folder.
+const CLOCK: &str = "clock.so";
+
 fn spawn(folder: &Path, arguments: &[String]) -> Child {
     let log = File::create(folder.join("log")).expect("the folder is ours");
-    Command::new("redis-server")
+    let mut command = Command::new("redis-server");
+    let clock = folder.join(CLOCK);
+    if clock.exists() {
+        command.env("LD_PRELOAD", clock).env("CLOCK_AHEAD", folder.join("ahead"));
+    }
+    command
         .args(["--port", "0", "--save", "", "--appendonly", "no", "--unixsocket", "socket"])
         .args(arguments)
         .current_dir(folder)

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Result, anyhow};
+use onramp_fleet::Definitions;
 use onramp_redis::{Engine, EngineError, Held};
 use serde_json::{Value, json};
 
@@ -13,7 +14,7 @@ use crate::error::usage;
 use crate::output::{self, Output};
 use crate::report::json;
 
-/// Show limits with their hosts: what each wants, what it holds and for how long
+/// Show limits with their hosts: what each wants, holds and sends, and the age of its last report
 ///
 /// The engine's ledgers are read, and nothing changes. A host that has not reported for 1.2 s is
 /// not in a ledger any more.
@@ -59,7 +60,13 @@ struct Limit {
     name: String,
     rate: u64,
     hosts_max: u32,
-    members: Vec<Held>,
+    members: Vec<Member>,
+}
+
+/// A member of a limit, and what it sends, in bytes per second.
+struct Member {
+    held: Held,
+    used: u64,
 }
 
 /// Runs `onramp fleet show`.
@@ -113,7 +120,11 @@ async fn engine_read(engine: &Engine, only: Option<&str>) -> Result<Vec<Limit>, 
     let all = engine.limits().await?;
     let mut limits = Vec::new();
     for (name, definition) in all.iter().filter(|(name, _)| only.is_none_or(|only| only == *name)) {
-        let members = engine.members(&all, name).await?;
+        let mut members = Vec::new();
+        for held in engine.members(&all, name).await? {
+            let used = used(engine, &all, &held).await?;
+            members.push(Member { held, used });
+        }
         limits.push(Limit {
             name: name.to_owned(),
             rate: definition.rate,
@@ -124,7 +135,19 @@ async fn engine_read(engine: &Engine, only: Option<&str>) -> Result<Vec<Limit>, 
     Ok(limits)
 }
 
-fn sum(members: &[Held], of: impl Fn(&Held) -> u64) -> u64 {
+/// Returns what a member sends: for a limit that is a part of another one, what its hosts send.
+async fn used(engine: &Engine, all: &Definitions, member: &Held) -> Result<u64, EngineError> {
+    let (mut sum, mut parts) = (0, vec![member.clone()]);
+    while let Some(part) = parts.pop() {
+        match part.used {
+            Some(used) => sum = used.saturating_add(sum),
+            None => parts.extend(engine.members(all, &part.name).await?),
+        }
+    }
+    Ok(sum)
+}
+
+fn sum(members: &[Member], of: impl Fn(&Member) -> u64) -> u64 {
     members.iter().fold(0, |sum, member| sum.saturating_add(of(member)))
 }
 
@@ -138,24 +161,32 @@ fn text(limits: &[Limit]) -> String {
             0 => format!("{} parts", members.len()),
             most => format!("{} of at most {most} hosts", members.len()),
         };
-        let held = shown(sum(members, |member| member.held));
-        let demand = shown(sum(members, |member| member.claim.demand()));
-        let head = format!("{name}: {} for {of}; they want {demand}, hold {held}\n", shown(*rate));
+        let held = shown(sum(members, |member| member.held.held));
+        let demand = shown(sum(members, |member| member.held.claim.demand()));
+        let used = shown(sum(members, |member| member.used));
+        let head = format!(
+            "{name}: {} for {of}; they want {demand}, hold {held}, send {used}\n",
+            shown(*rate)
+        );
         let rows: Vec<Vec<String>> = members
             .iter()
-            .map(|member| {
+            .map(|Member { held: member, used }| {
                 vec![
                     member.name.clone(),
                     member.claim.weight().to_string(),
                     shown(member.claim.demand()),
                     shown(member.held),
-                    format!("{:.1} s", member.left.as_secs_f64()),
+                    shown(*used),
+                    format!("{:.2} s", member.age.as_secs_f64()),
                 ]
             })
             .collect();
         match rows.is_empty() {
             true => head,
-            false => head + &table(&["  HOST", "WEIGHT", "WANTS", "HOLDS", "FOR"], &indented(rows)),
+            false => {
+                let names = ["  HOST", "WEIGHT", "WANTS", "HOLDS", "SENDS", "AGE"];
+                head + &table(&names, &indented(rows))
+            }
         }
     };
     limits.iter().map(limit).collect::<Vec<_>>().join("\n")
@@ -167,13 +198,15 @@ fn indented(mut rows: Vec<Vec<String>>) -> Vec<Vec<String>> {
 }
 
 fn document(limits: &[Limit]) -> Value {
-    let member = |member: &Held| {
+    let member = |Member { held: member, used }: &Member| {
         json!({
             "name": member.name,
             "weight": member.claim.weight(),
             "demand_bytes_per_second": member.claim.demand(),
             "floor_bytes_per_second": member.claim.floor(),
             "share_bytes_per_second": member.held,
+            "used_bytes_per_second": used,
+            "report_age_seconds": json::number(member.age.as_secs_f64()),
             "left_seconds": json::number(member.left.as_secs_f64()),
         })
     };

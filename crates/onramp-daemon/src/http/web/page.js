@@ -178,7 +178,7 @@ function fill(parts, item) {
   if (toggle.textContent !== sign) toggle.textContent = sign;
   toggle.setAttribute("aria-label", item.open ? "Close" : "Open");
   toggle.disabled = !item.parent;
-  const label = [row.kind, row.handle, row.up, row.queues].join();
+  const label = [row.kind, row.handle, row.up, row.queues, Boolean(row.shares)].join();
   if (name.dataset.label !== label) {
     name.dataset.label = label;
     name.replaceChildren(...named(row));
@@ -198,6 +198,8 @@ function fill(parts, item) {
 function named(row) {
   const badge = (text, style = "") => make("span", { class: "badge " + style }, text);
   const handle = () => make("span", { class: "handle" }, row.handle);
+  // A limit's name may be long, so it stands beside the charts only.
+  const fleet = row.shares ? [badge("fleet")] : [];
   switch (row.what) {
     case "device": {
       const parts = [row.device, badge(row.kind)];
@@ -206,8 +208,8 @@ function named(row) {
       return parts;
     }
     case "queue": return [`queue ${row.queue}`];
-    case "qdisc": return [row.kind, handle()];
-    default: return ["class", handle()];
+    case "qdisc": return [row.kind, handle(), ...fleet];
+    default: return ["class", handle(), ...fleet];
   }
 }
 
@@ -406,6 +408,7 @@ function detail() {
     facts.unshift(["kind", row.kind], ["state", row.up ? "up" : "down: it takes no packets"]);
   }
   if (row.relay) facts.push(...relayed(row.relay));
+  for (const share of row.shares || []) facts.push(...shared(share));
   if (row.parent) facts.unshift(["below", row.parent]);
   const list = $("facts");
   const text = facts.flat();
@@ -423,6 +426,21 @@ function detail() {
   $("drops").tBodies[0].replaceChildren(...drops.map(([reason, drop]) => make("tr", {},
     make("td", {}, reason), make("td", {}, exact(drop.packets)),
     make("td", { class: drop.per_second ? "drops" : "zero" }, count(drop.per_second) + "/s"))));
+}
+
+// A share of a limit that a fleet of hosts has in common.
+function shared(share) {
+  const came = {
+    granted: "", alone: ": guaranteed, because the fleet’s engine does not answer",
+    full: ": the limit has all the hosts that it may have", unknown: ": no such limit is known",
+  }[share.standing];
+  const age = share.answer_age_ms;
+  return [["fleet limit", `${share.limit}, weight ${exact(share.weight)}`],
+    ["share", bits(share.share_bytes_per_second) + "/s" + came],
+    ["sends", bits(share.used_bytes_per_second) + "/s"],
+    ["wants", bits(share.demand_bytes_per_second) + "/s"],
+    ["guaranteed", bits(share.floor_bytes_per_second) + "/s"],
+    ["engine", age === null ? "has never answered" : `answered ${time(age * 1e6)} ago`]];
 }
 
 // What the relay of a device has done.
