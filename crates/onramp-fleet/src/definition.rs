@@ -24,7 +24,8 @@ pub struct Definition {
     pub guaranteed: u64,
     /// The largest number of hosts.
     pub hosts: u32,
-    /// The guaranteed rate of each host, in bytes per second.
+    /// The guaranteed rate of each host, in bytes per second. Ledgers count hosts by their floors:
+    /// if this is 0, nobody sees to it that there are no more than `hosts`.
     pub floor: u64,
     /// The limit that this one is a part of.
     pub parent: Option<String>,

@@ -193,10 +193,29 @@ impl Engine {
     /// [`EngineError`]; if it is [`Definition`](EngineError::Definition),
     /// [`TooLarge`](EngineError::TooLarge) or [`Denied`](EngineError::Denied), nothing has changed.
     pub async fn set(&self, name: &str, definition: &Definition) -> Result<(), EngineError> {
-        if definition.rate >= RATE_END {
-            return Err(EngineError::TooLarge(definition.rate));
-        }
-        self.change(|all| all.set(name, definition.clone())).await
+        self.update(name, |_| definition.clone()).await
+    }
+
+    /// Sets a limit to what `change` makes of it (`None`: there is no such limit). If another
+    /// operator changes a limit meanwhile, `change` is called again with the new state, so no
+    /// operator's change is lost.
+    ///
+    /// # Errors
+    ///
+    /// [`EngineError`]; see [`set`](Self::set).
+    pub async fn update(
+        &self,
+        name: &str,
+        change: impl Fn(Option<&Definition>) -> Definition,
+    ) -> Result<(), EngineError> {
+        self.change(|all| {
+            let definition = change(all.get(name));
+            if definition.rate >= RATE_END {
+                return Err(EngineError::TooLarge(definition.rate));
+            }
+            Ok(all.set(name, definition)?)
+        })
+        .await
     }
 
     /// Deletes a limit. Its hosts stop sending within about two ticks; a host that cannot reach the
@@ -206,7 +225,7 @@ impl Engine {
     ///
     /// [`EngineError`]; see [`set`](Self::set).
     pub async fn delete(&self, name: &str) -> Result<(), EngineError> {
-        self.change(|all| all.delete(name).map(|_| ())).await
+        self.change(|all| Ok(all.delete(name).map(drop)?)).await
     }
 
     /// Returns what the ledgers of a limit say: its hosts, or the limits that are its parts, in the
@@ -272,7 +291,7 @@ impl Engine {
 
     async fn change(
         &self,
-        change: impl Fn(&mut Definitions) -> Result<(), DefinitionError>,
+        change: impl Fn(&mut Definitions) -> Result<(), EngineError>,
     ) -> Result<(), EngineError> {
         for _ in 0..TRIES {
             let (version, before) = self.versioned_limits().await?;

@@ -35,7 +35,8 @@ pub(crate) struct SetArgs {
     #[arg(long, value_name = "N")]
     hosts: Option<u32>,
     /// What each host may send while it cannot reach the engine. This rate, times --hosts, is
-    /// always set aside [default: a twentieth of the limit, divided by --hosts]
+    /// always set aside [default: a twentieth of the limit, divided by --hosts]; 0 counts as one
+    /// byte per second
     #[arg(long, value_name = "RATE")]
     floor: Option<String>,
     /// The limit that this one is a part of
@@ -90,27 +91,32 @@ pub(crate) fn set(args: &SetArgs) -> Result<()> {
         return Err(usage("--floor is for each host, but --hosts is 0"));
     }
     let engine = args.engine.engine()?;
-    wait(async {
-        let all = engine.limits().await?;
-        let there = all.get(&args.name);
+    let define = |there: Option<&Definition>| {
         let hosts = args.hosts.or_else(|| there.map(|limit| limit.hosts)).unwrap_or(100);
         // A floor that nobody chose follows the limit and the number of hosts.
         let usual = |limit: u64, hosts: u32| limit / 20 / u64::from(hosts.max(1));
-        let chosen = there.filter(|there| there.floor != usual(there.rate, there.hosts));
+        let chosen = there.filter(|there| {
+            there.hosts > 0 && there.floor != usual(there.rate, there.hosts).max(1)
+        });
         let floor = floor.or_else(|| chosen.map(|there| there.floor));
-        let parent = args.parent.clone().or_else(|| there?.parent.clone());
-        let definition = Definition {
+        Definition {
             rate: limit,
             weight: args.weight.or_else(|| there.map(|limit| limit.weight)).unwrap_or(1),
             guaranteed: min.or_else(|| there.map(|limit| limit.guaranteed)).unwrap_or(0),
             hosts,
-            floor: if hosts == 0 { 0 } else { floor.unwrap_or_else(|| usual(limit, hosts)) },
-            parent,
-        };
-        if definition.parent.is_none() && (args.weight.is_some() || args.min.is_some()) {
-            return Ok(Err(usage("--weight and --min are about the parts of a --parent")));
+            // Ledgers count hosts by their floors, so no floor is zero.
+            floor: if hosts == 0 { 0 } else { floor.unwrap_or_else(|| usual(limit, hosts)).max(1) },
+            parent: args.parent.clone().or_else(|| there?.parent.clone()),
         }
-        engine.set(&args.name, &definition).await.map(Ok)
+    };
+    wait(async {
+        if args.parent.is_none() && (args.weight.is_some() || args.min.is_some()) {
+            let all = engine.limits().await?;
+            if all.get(&args.name).is_none_or(|limit| limit.parent.is_none()) {
+                return Ok(Err(usage("--weight and --min are about the parts of a --parent")));
+            }
+        }
+        engine.update(&args.name, define).await.map(Ok)
     })?
     .map_err(|error: EngineError| anyhow!("{error}"))?
 }
