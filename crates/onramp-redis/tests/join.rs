@@ -1,0 +1,123 @@
+//! Links whose rates follow limits, with a real engine.
+
+#![cfg(feature = "link")]
+
+mod common;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use onramp::dev::Null;
+use onramp::{Device, Handle, Link, Mapping};
+use onramp_fleet::Definition;
+use onramp_redis::{Engine, EngineError, JoinError, Limit, Member, join};
+
+use common::{Server, eventually};
+
+const RATE: u64 = 1_000_000;
+const FLOOR: u64 = 10_000;
+const ROOT: Handle = Handle::new(1, 0);
+
+fn member(host: &str, weight: u32) -> Member {
+    Member { limit: "tenant".to_owned(), host: host.to_owned(), weight, floor: FLOOR }
+}
+
+fn link(line: &str) -> Link {
+    let device = Box::new(Null::default()) as Box<dyn Device>;
+    let link = Link::devices([device]).build().expect("a link");
+    link.change(line).expect("a sound line");
+    link
+}
+
+/// The rate of a `tbf` at the root of a link, in bytes per second.
+fn rate(link: &Link) -> u64 {
+    let setup = link.setup();
+    let line = setup.line("add", ROOT, &[]).expect("it has a root");
+    let words: Vec<&str> = line.split(' ').collect();
+    let at = words.iter().position(|word| *word == "rate").expect("it has a rate");
+    words[at + 1].parse::<onramp::Rate>().expect("a rate").as_bytes_per_second()
+}
+
+fn engine_with_limit(server: &Server) -> Engine {
+    let engine = Engine::new(&server.url(), None).expect("a URL");
+    let definition =
+        Definition { rate: RATE, weight: 1, guaranteed: 0, hosts: 2, floor: FLOOR, parent: None };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let set = async { engine.set("tenant", &definition).await };
+    runtime.expect("a runtime").block_on(set).expect("a sound limit");
+    engine
+}
+
+/// Two links share a limit: the busy one gets what the idle one leaves, and both get their shares
+/// by weight when both are busy. When the engine dies, each has its floor.
+#[test]
+fn links_share_a_limit() {
+    let Some(mut server) = Server::start(&[]) else { return };
+    let engine = engine_with_limit(&server);
+    let line = "qdisc replace root handle 1: tbf rate 1mbit burst 4kb latency 20ms";
+    let (first, second) = (link(line), link(line));
+    let joined = join(&first, ROOT, engine.clone(), member("a", 1)).expect("it has a rate");
+    let other = join(&second, ROOT, engine, member("b", 3)).expect("it has a rate");
+    let (done, now, later) =
+        (AtomicBool::new(false), AtomicBool::new(true), AtomicBool::new(false));
+    let send = |link: &Link, starts: &AtomicBool| {
+        let mut sender = link.sender();
+        let flow = sender.flow_with(None, Mapping::Port(0));
+        while !done.load(Ordering::Relaxed) {
+            if starts.load(Ordering::Relaxed) {
+                // More than the limit; what does not fit is dropped and counted.
+                (0..4).for_each(|_| _ = sender.try_send(&flow, &[0; 1_000]));
+            }
+            thread::sleep(Duration::from_millis(2));
+        }
+    };
+    thread::scope(|scope| {
+        scope.spawn(|| send(&first, &now));
+        scope.spawn(|| send(&second, &later));
+        let shares = |least: u64, most: u64| {
+            eventually(&format!("the first link has {least} to {most}"), || {
+                joined.share().limit == Limit::Set && (least..=most).contains(&rate(&first))
+            });
+        };
+        shares(RATE * 8 / 10, RATE);
+        later.store(true, Ordering::Relaxed);
+        shares(RATE * 22 / 100, RATE * 28 / 100);
+        eventually("the second link has the rest", || rate(&second) > RATE * 70 / 100);
+        server.kill();
+        shares(FLOOR, FLOOR);
+        assert!(matches!(joined.share().error, Some(EngineError::Unreachable(_))));
+        server.again();
+        shares(RATE * 22 / 100, RATE * 28 / 100);
+        done.store(true, Ordering::Relaxed);
+    });
+    assert!(!joined.is_over());
+    joined.leave().expect("nothing went wrong");
+    assert_eq!(rate(&first), 1, "nobody renews the lease");
+    drop(other);
+    eventually("the other has left", || rate(&second) == 1);
+}
+
+/// A class that is deleted, a qdisc without a rate, and a place where there is nothing.
+#[test]
+fn what_has_no_rate_does_not_follow() {
+    let Some(server) = Server::start(&[]) else { return };
+    let engine = engine_with_limit(&server);
+    let link = link("qdisc replace root handle 1: htb default 10");
+    let class = Handle::new(1, 0x10);
+    for place in [ROOT, class, Handle::new(2, 0)] {
+        let error = join(&link, place, engine.clone(), member("a", 1)).expect_err("no rate");
+        assert!(matches!(error, JoinError::NoRate(at) if at == place), "{error}");
+    }
+    link.change("class add parent 1: classid 1:10 htb rate 1mbit ceil 2mbit").expect("sound");
+    let joined = join(&link, class, engine, member("a", 1)).expect("it has a rate");
+    let listed = || link.setup().line("add", class, &[]).unwrap_or_default();
+    eventually("both rates follow", || {
+        let line = listed();
+        joined.share().rate > FLOOR && line.matches(" 7920").count() == 2
+    });
+    link.change("class del classid 1:10").expect("sound");
+    eventually("the membership is over", || joined.is_over());
+    let error = joined.leave().expect_err("the class is gone");
+    assert!(matches!(error, JoinError::NoRate(at) if at == class), "{error}");
+}
