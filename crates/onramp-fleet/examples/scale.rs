@@ -1,6 +1,6 @@
 //! What a fleet costs and how fast it follows, in virtual time, by the number of its hosts.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use onramp_fleet::world::World;
 use onramp_fleet::{Claim, Definition, divide};
@@ -8,13 +8,77 @@ use onramp_fleet::{Claim, Definition, divide};
 const MBIT: u64 = 125_000;
 
 fn main() {
-    let counts: Vec<u32> = match std::env::args().skip(1).map(|word| word.parse()).collect() {
-        Ok(counts) if !Vec::is_empty(&counts) => counts,
-        _ => vec![50, 1_000, 10_000],
-    };
-    for hosts in counts {
-        one_limit(hosts);
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let numbers: Vec<u32> = words.iter().filter_map(|word| word.parse().ok()).collect();
+    match (words.first().map(String::as_str), &*numbers) {
+        (Some("limits"), &[hosts, limits, each]) if each <= limits => {
+            many_limits(hosts, limits, each);
+        }
+        (None, _) => [50, 1_000, 10_000].into_iter().for_each(one_limit),
+        _ if numbers.len() == words.len() => numbers.into_iter().for_each(one_limit),
+        _ => {
+            eprintln!("usage: scale [HOSTS...] | scale limits HOSTS LIMITS LIMITS-OF-EACH-HOST");
+            std::process::exit(2);
+        }
     }
+}
+
+/// Many limits, of which each host has joined some; a tenth of the members change their demands
+/// each second.
+fn many_limits(hosts: u32, limits: u32, each: u32) {
+    let mut world = World::new(1, Duration::from_millis(1)..Duration::from_millis(3));
+    let members = (u64::from(hosts) * u64::from(each)).div_ceil(u64::from(limits));
+    let (rate, count) = (members * 4 * MBIT, u32::try_from(members).expect("few"));
+    let floor = rate / 20 / members;
+    let definition =
+        Definition { rate, weight: 1, guaranteed: 0, hosts: count, floor, parent: None };
+    let names: Vec<String> = (0..limits).map(|limit| format!("limit-{limit}")).collect();
+    for name in &names {
+        world.set(name, definition.clone()).expect("a sound limit");
+    }
+    for member in 0..hosts as usize * each as usize {
+        world.join(&names[member % names.len()], 1);
+    }
+    let all = world.hosts();
+    let change = |world: &mut World, round: usize| {
+        for member in 0..all {
+            let wants_much = (member / names.len() + round).is_multiple_of(10);
+            world.set_demand(member, if wants_much { 40 * MBIT } else { 2 * MBIT });
+        }
+    };
+    change(&mut world, 0);
+    world.run(world.now() + Duration::from_secs(3), |_| {});
+    let (begin, before) = (world.now(), world.cost());
+    #[expect(clippy::disallowed_methods, reason = "only the report says it")]
+    let cpu = Instant::now();
+    let (mut most, mut least) = (0, u64::MAX);
+    for round in 1..=2 {
+        change(&mut world, round);
+        for step in 1..=10 {
+            world.run(world.now() + Duration::from_millis(100), |_| {});
+            let sums = names.iter().map(|name| world.sum(name));
+            for sum in sums {
+                most = most.max(sum);
+                if step > 5 {
+                    least = least.min(sum);
+                }
+            }
+        }
+    }
+    let seconds = world.now().since(begin) as f64 / 1e9;
+    let (cost, per) = (world.cost(), seconds * f64::from(hosts));
+    let each_host = |after: u64, before: u64| (after - before) as f64 / per;
+    println!(
+        "{hosts} hosts, {limits} limits, {each} at each host: a limit's sum {:.3} to {:.3}; \
+         each host {:.0} messages/s, {:.1} kB/s up, {:.1} kB/s down, {:.2} ms of CPU a second \
+         (with its part of the ledgers' and of the simulation's)",
+        least as f64 / rate as f64,
+        most as f64 / rate as f64,
+        each_host(cost.messages, before.messages),
+        each_host(cost.sent_bytes, before.sent_bytes) / 1e3,
+        each_host(cost.answered_bytes, before.answered_bytes) / 1e3,
+        cpu.elapsed().as_secs_f64() * 1e3 / per,
+    );
 }
 
 /// One limit for all hosts; a tenth of the hosts change their demands each second.
