@@ -19,9 +19,7 @@ const CHECKS: &[Check] = &[
     ("tidy", tidy::run),
     ("clippy", clippy),
     ("docs", docs),
-    ("api", || api::run_api(&[])),
     ("features", checks::features),
-    ("package", checks::package),
     ("soak", || checks::soak(&["--minutes".into(), "0.5".into()])),
     ("chaos", || checks::chaos(&["--minutes".into(), "1".into()])),
     ("deb", || deb::run(&["--debug".into(), "--check".into()])),
@@ -33,12 +31,14 @@ const CHECKS: &[Check] = &[
 /// The checks of the second lane, each of which builds in a folder of its own, so that no check
 /// waits for cargo's lock on a folder.
 const BESIDE: &[Check] = &[
+    ("api", || api::run_api(&[])),
     ("aarch64", checks::aarch64),
     ("loom", || checks::loom(&[])),
     ("mutants-loom", mutants::run_after_loom),
     ("shuttle", || checks::shuttle(&[])),
     ("miri", || checks::miri(&[])),
     ("tsan", || checks::tsan(&[])),
+    ("package", checks::package),
 ];
 
 /// What a check said, and how long it took.
