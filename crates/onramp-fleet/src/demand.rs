@@ -16,14 +16,22 @@ pub struct Traffic {
 ///
 /// The demand is the rate at which packets came: those that left, those that were dropped and those
 /// that wait. It rises at once and falls over two ticks, so that a burst every tick or two is one
-/// demand. If packets waited at both ends of a tick, none was dropped and the share was used up,
-/// the sender may be one that sends no faster than the qdisc lets it (such as TCP), and would send
-/// more if it could; then the demand is at least five quarters of the rate at which packets left,
-/// so that the share of such a sender can grow by a quarter at each tick.
+/// demand. What differs by no more than a quarter, or by no more than two packets in a tick, is the
+/// same demand, of which the meter finds the mean over about four ticks: hosts that each claimed
+/// the largest of what they have just seen would leave a part of the limit unused.
+///
+/// If packets waited at both ends of a tick and no fewer at its end, none was dropped and the share
+/// was used up, the sender may be one that sends no faster than the qdisc lets it (such as TCP),
+/// and would send more if it could; then the demand is at least five quarters of the rate at which
+/// packets left, so that the share of such a sender can grow by a quarter at each tick.
 #[derive(Clone, Debug, Default)]
 pub struct Meter {
     last: Option<(Instant, Counted)>,
+    /// The rate at which packets came in the last tick.
     arrived: u64,
+    /// The mean of such rates while they differ little, and for how many ticks they have.
+    mean: u64,
+    ticks: u32,
     found: Traffic,
 }
 
@@ -62,14 +70,31 @@ impl Meter {
             u64::try_from(u128::from(bytes) * 1_000_000_000 / u128::from(span)).unwrap_or(u64::MAX)
         };
         let (arrived, used) = (rate(came), rate(sent));
-        let mut demand = arrived.max(arrived / 2 + self.arrived / 2);
-        let waits = was.backlog_bytes > 0 && counted.backlog_bytes > 0;
+        let mut demand =
+            self.demand(arrived, rate(2 * sent.checked_div(packets).unwrap_or(PACKET)));
+        // A backlog that shrinks is that of a sender that sends less than it may.
+        let waits = was.backlog_bytes > 0 && counted.backlog_bytes >= was.backlog_bytes;
         if waits && drops == 0 && used >= share - share / 16 {
             demand = demand.max(used / 4 * 5);
         }
         self.arrived = arrived;
         self.found = Traffic { used, demand };
         self.found
+    }
+
+    /// Takes the rate at which packets came in this tick, and the rate of two packets in a tick.
+    fn demand(&mut self, arrived: u64, two_packets: u64) -> u64 {
+        let recent = arrived.max(arrived / 2 + self.arrived / 2);
+        let little = (self.mean / 4).max(two_packets);
+        let is_same = self.mean > 0 && recent.abs_diff(self.mean) <= little;
+        self.ticks = if is_same { self.ticks.saturating_add(1) } else { 0 };
+        self.mean = match self.ticks {
+            0 => recent,
+            // A demand often changes within a tick, so the first tick has seen a part of it.
+            1 => self.mean.max(arrived),
+            _ => self.mean - self.mean / 4 + arrived / 4,
+        };
+        self.mean
     }
 }
 
@@ -105,6 +130,27 @@ mod tests {
         assert_eq!(read, [10_000, 50_000, 30_000, 10_000]);
     }
 
+    /// Six and seven packets in turn are one demand, between both; so are rates that differ by less
+    /// than a quarter. Larger differences are other demands.
+    #[test]
+    fn a_demand_that_differs_little_is_its_mean() {
+        let turns = |a: u64, b: u64| {
+            let ticks: Vec<_> = (0..40).map(|at| ([a, b][at % 2], 0, 0)).collect();
+            demands(&ticks)[20..].to_vec()
+        };
+        for (a, b) in [(3_000, 3_500), (300_000, 250_000)] {
+            let (low, high) = (4 * a + 6 * b, 6 * a + 4 * b);
+            let is_mean = |demand: &u64| (low.min(high)..=low.max(high)).contains(demand);
+            assert!(turns(a, b).iter().all(is_mean), "{:?}", turns(a, b));
+        }
+        let burst_every_other_tick = turns(0, 300_000);
+        assert!(burst_every_other_tick.iter().all(|demand| *demand >= 1_500_000));
+        // A change of a third is followed at once.
+        let mut ticks = vec![(30_000, 0, 0); 10];
+        ticks.extend([(40_000, 0, 0), (20_000, 0, 0), (20_000, 0, 0)]);
+        assert_eq!(demands(&ticks)[9..], [300_000, 400_000, 400_000, 200_000]);
+    }
+
     #[test]
     fn dropped_and_waiting_packets_count() {
         // 5,000 bytes leave; 20 packets of 500 bytes are dropped.
@@ -119,9 +165,9 @@ mod tests {
     fn a_sender_that_is_held_back_may_want_more() {
         assert_eq!(demands(&[(5_000, 0, 900), (5_000, 0, 900)])[1], 62_500);
         // It leaves a part of its share unused, so it does not want more.
-        assert_eq!(under(60_000, &[(5_000, 0, 900), (5_000, 0, 900)])[1], 54_500);
+        assert_eq!(under(60_000, &[(5_000, 0, 900), (5_000, 0, 900)])[1], 59_000);
         // If packets are dropped, more than enough came.
-        assert_eq!(demands(&[(5_000, 0, 900), (5_000, 1, 900)])[1], 57_000);
+        assert_eq!(demands(&[(5_000, 0, 900), (5_000, 1, 900)])[1], 59_000);
     }
 
     #[test]
