@@ -20,11 +20,12 @@ const FEATURES: &[(&str, &[&str])] = &[
     ("onramp-core", &["", "tc", "ebpf"]),
     ("onramp-dev", &["", "udp", "tap", "packet", "xdp"]),
     ("onramp", &["", "tc", "ebpf", "link", "link,ebpf", "udp", "tap", "packet", "xdp"]),
+    ("onramp-redis", &["", "link", "tls"]),
 ];
 
 /// Checks that every combination of features compiles without a warning, that all kinds of qdiscs
-/// work without features, and that `onramp` without features depends on nothing but Onramp's own
-/// crates.
+/// work without features, that `onramp` without features depends on nothing but Onramp's own crates,
+/// and that programs which link a library have nothing of a fleet's engine.
 pub(crate) fn features() -> Outcome {
     // Lint with clippy, as the other checks do, so that cargo makes the dependencies only once.
     let lint = |package: &str, what: &[&str]| {
@@ -52,13 +53,17 @@ pub(crate) fn features() -> Outcome {
     if let Some(line) = names.lines().find(|line| !line.starts_with("onramp")) {
         return Err(Failure::Failed(format!("`onramp` without features depends on {line}")));
     }
-    // The lock file of a program has the crates for all targets and configurations.
-    let names = tree("onramp-host", &[])?;
-    let checkers = ["loom ", "shuttle "];
-    match names.lines().find(|line| checkers.iter().any(|checker| line.starts_with(checker))) {
-        Some(line) => Err(Failure::Failed(format!("programs would depend on {line}"))),
-        None => Ok(()),
+    // The lock file of a program has the crates for all targets and configurations. It has no
+    // checkers, and nothing of the engine of a fleet.
+    let foreign = ["loom ", "shuttle ", "redis ", "tokio "];
+    for package in ["onramp-host", "onramp-wire", "onramp-capi"] {
+        let names = tree(package, &[])?;
+        let is_foreign = |line: &&str| foreign.iter().any(|name| line.starts_with(name));
+        if let Some(line) = names.lines().find(is_foreign) {
+            return Err(Failure::Failed(format!("programs with {package} would have {line}")));
+        }
     }
+    Ok(())
 }
 
 /// The crates that users' programs link.

@@ -20,10 +20,11 @@ pub struct Traffic {
 /// same demand, of which the meter finds the mean over about four ticks: hosts that each claimed
 /// the largest of what they have just seen would leave a part of the limit unused.
 ///
-/// If packets waited at both ends of a tick and no fewer at its end, none was dropped and the share
-/// was used up, the sender may be one that sends no faster than the qdisc lets it (such as TCP),
-/// and would send more if it could; then the demand is at least five quarters of the rate at which
-/// packets left, so that the share of such a sender can grow by a quarter at each tick.
+/// If packets waited at both ends of a tick, none was dropped and the share was used up, the sender
+/// may be one that sends no faster than the qdisc lets it (such as TCP). Then the meter tries
+/// whether the sender would send more: the demand is five quarters of the rate at which packets
+/// came, and goes on being so while that rate grows. If it does not grow for four ticks in which it
+/// could, the sender has what it wants, and there is no other trial for ten ticks.
 #[derive(Clone, Debug, Default)]
 pub struct Meter {
     last: Option<(Instant, Counted)>,
@@ -32,8 +33,28 @@ pub struct Meter {
     /// The mean of such rates while they differ little, and for how many ticks they have.
     mean: u64,
     ticks: u32,
+    trial: Trial,
     found: Traffic,
 }
+
+/// How far the meter is in finding out whether a sender would send more.
+#[derive(Clone, Copy, Debug)]
+enum Trial {
+    /// There is none, nor will there be one for so many ticks.
+    None(u32),
+    /// The sender has sent little more than `base` bytes per second for so many `ticks`.
+    Runs { base: u64, ticks: u32 },
+}
+
+impl Default for Trial {
+    fn default() -> Self {
+        Self::None(0)
+    }
+}
+
+/// For how many ticks a trial waits for an answer, and for how many there is none after it.
+const PATIENCE: u32 = 4;
+const REST: u32 = 10;
 
 impl Meter {
     /// Makes a meter that has seen nothing yet.
@@ -70,16 +91,30 @@ impl Meter {
             u64::try_from(u128::from(bytes) * 1_000_000_000 / u128::from(span)).unwrap_or(u64::MAX)
         };
         let (arrived, used) = (rate(came), rate(sent));
-        let mut demand =
-            self.demand(arrived, rate(2 * sent.checked_div(packets).unwrap_or(PACKET)));
-        // A backlog that shrinks is that of a sender that sends less than it may.
-        let waits = was.backlog_bytes > 0 && counted.backlog_bytes >= was.backlog_bytes;
-        if waits && drops == 0 && used >= share - share / 16 {
-            demand = demand.max(used / 4 * 5);
-        }
+        let came = self.demand(arrived, rate(2 * sent.checked_div(packets).unwrap_or(PACKET)));
+        let waits = was.backlog_bytes > 0 && counted.backlog_bytes > 0;
+        let held_back = waits && drops == 0 && used >= share - share / 16;
+        let demand = if self.tries(came, held_back, share) { came / 4 * 5 } else { came };
         self.arrived = arrived;
         self.found = Traffic { used, demand };
         self.found
+    }
+
+    /// Goes on with the trial, or begins one, and returns whether it runs.
+    const fn tries(&mut self, came: u64, held_back: bool, share: u64) -> bool {
+        let begun = Trial::Runs { base: came, ticks: 0 };
+        self.trial = match self.trial {
+            Trial::None(0) if held_back => begun,
+            Trial::None(rest) => Trial::None(rest.saturating_sub(1)),
+            Trial::Runs { base, .. } if came > base.saturating_add(base / 16) => begun,
+            Trial::Runs { ticks: PATIENCE.., .. } => Trial::None(REST),
+            // Others may leave nothing for the trial, but a sender that is held back goes on trying.
+            Trial::Runs { base, .. } if held_back && share < base.saturating_add(base / 8) => {
+                Trial::Runs { base, ticks: 0 }
+            }
+            Trial::Runs { base, ticks } => Trial::Runs { base, ticks: ticks + 1 },
+        };
+        matches!(self.trial, Trial::Runs { .. })
     }
 
     /// Takes the rate at which packets came in this tick, and the rate of two packets in a tick.
@@ -163,7 +198,7 @@ mod tests {
 
     #[test]
     fn a_sender_that_is_held_back_may_want_more() {
-        assert_eq!(demands(&[(5_000, 0, 900), (5_000, 0, 900)])[1], 62_500);
+        assert_eq!(demands(&[(5_000, 0, 900), (5_000, 0, 900)])[1], 73_750);
         // It leaves a part of its share unused, so it does not want more.
         assert_eq!(under(60_000, &[(5_000, 0, 900), (5_000, 0, 900)])[1], 59_000);
         // If packets are dropped, more than enough came.

@@ -136,7 +136,7 @@ fn a_daemon_follows_its_share() {
         .current_dir(folder)
         .spawn()
         .expect("the program runs");
-    let _daemon = Ends(daemon);
+    let daemon = Ends(daemon);
     let ask = |words: &str| {
         let output = onramp(words.split(' ')).env("ONRAMP_SOCKET", &socket).output();
         String::from_utf8(output.expect("the program runs").stdout).expect("text")
@@ -162,12 +162,56 @@ fn a_daemon_follows_its_share() {
     let is_head = |line: &str| line.split_whitespace().eq(head);
     assert_eq!(shown.lines().filter(|line| is_head(line)).count(), 2, "{shown}");
     assert_eq!(shown.matches("tenant: 8.00 Mbit for 1 of at most 2 hosts").count(), 2, "{shown}");
+    assert!(threads(&daemon.0).contains(&"fleet".to_owned()));
+    let mut traffic = onramp("traffic d0 --rate 4mbit --seconds 60".split(' '));
+    let traffic = traffic.env("ONRAMP_SOCKET", &socket).stdout(Stdio::null()).spawn();
+    let traffic = Ends(traffic.expect("the program runs"));
+    wait_until("what is sent shows", || {
+        printed(&fleet(folder, "show tenant --json shown.json"));
+        let document = read_json(&folder.join("shown.json"));
+        let used = &document["limits"][0]["members"][0]["used_bytes_per_second"];
+        // The headers count, too.
+        (400_000..700_000).contains(&used.as_u64().expect("a number"))
+    });
+    drop(traffic);
     printed(&fleet(folder, "limit set tenant 16mbit --hosts 2 --floor 80kbit"));
     wait_until("the class follows the operator", || {
         ask("tc class show dev d0").contains("rate 15920Kbit")
     });
     ask("tc class del dev d0 classid 1:10");
     wait_until("the class has left", || printed(&fleet(folder, "show")).contains("for 0 of"));
+}
+
+/// The names of a program's threads.
+fn threads(program: &Child) -> Vec<String> {
+    let tasks = std::fs::read_dir(format!("/proc/{}/task", program.id())).expect("it runs");
+    let name = |task: std::io::Result<std::fs::DirEntry>| {
+        let name = std::fs::read_to_string(task.ok()?.path().join("comm"));
+        Some(name.ok()?.trim_end().to_owned())
+    };
+    tasks.filter_map(name).collect()
+}
+
+/// A daemon that is in no fleet has no thread for one, and refuses the names of limits.
+#[test]
+fn a_daemon_without_a_fleet_has_no_part_of_one() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let socket = folder.path().join("d.sock");
+    std::fs::write(folder.path().join("d.conf"), "ip link add d0 up type dummy\n").expect("a file");
+    let daemon = onramp(["daemon", "--config", "d.conf", "--log", "warn", "--socket"])
+        .arg(&socket)
+        .current_dir(folder.path())
+        .spawn();
+    let daemon = Ends(daemon.expect("the program runs"));
+    let ask = |words: &str| {
+        let output = onramp(words.split(' ')).env("ONRAMP_SOCKET", &socket).output();
+        output.expect("the program runs")
+    };
+    wait_until("the device is there", || ask("ip link show d0").status.success());
+    let line = "tc qdisc add dev d0 root tbf rate fleet tenant burst 9kb latency 50ms";
+    assert_fails(&ask(line), 255, &["belongs to no fleet", "onramp daemon --fleet"]);
+    let threads = threads(&daemon.0);
+    assert!(threads.len() > 1 && !threads.contains(&"fleet".to_owned()), "{threads:?}");
 }
 
 /// Runs the fleet of daemons in namespaces: a limit of `mbit` Mbit/s for `hosts` daemons.
