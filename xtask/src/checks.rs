@@ -24,8 +24,8 @@ const FEATURES: &[(&str, &[&str])] = &[
 ];
 
 /// Checks that every combination of features compiles without a warning, that all kinds of qdiscs
-/// work without features, that `onramp` without features depends on nothing but Onramp's own crates,
-/// and that programs which link a library have nothing of a fleet's engine.
+/// work without features, that `onramp` without features depends on nothing but Onramp's own
+/// crates, and that programs which link a library have nothing of a fleet's engine.
 pub(crate) fn features() -> Outcome {
     // Lint with clippy, as the other checks do, so that cargo makes the dependencies only once.
     let lint = |package: &str, what: &[&str]| {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use onramp_core::{Handle, Instant};
+use onramp_fleet::Traffic;
 
 /// The device, the qdisc (`M:0`) or class, and the limit that it follows.
 pub(crate) type Key = (String, Handle, String);
@@ -65,6 +66,14 @@ impl Board {
     /// Returns a share; `None` if there is no such share.
     pub(crate) fn get(&self, key: &Key) -> Option<ShareRow> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).get(key).cloned()
+    }
+
+    /// Notes what a qdisc or class sends and wants to send, if it has a share.
+    pub(crate) fn note(&self, key: &Key, traffic: Traffic) {
+        let mut rows = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(row) = rows.get_mut(key) {
+            (row.used, row.demand) = (traffic.used, traffic.demand);
+        }
     }
 
     pub(crate) fn remove(&self, key: &Key) {

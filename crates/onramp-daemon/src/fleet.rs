@@ -92,7 +92,9 @@ async fn follow(options: Options, hub: Hub) {
             let mut follower = same
                 .unwrap_or_else(|| Follower::start(&options, &hub, &key, share.weight, &mut tasks));
             let rate = share.share.as_bytes_per_second();
-            follower.count(now, share.counted, rate);
+            if let Some(counted) = share.counted {
+                hub.board().note(&key, follower.count(now, counted, rate));
+            }
             if let Some(row) = hub.board().get(&key) {
                 // A command has set the rate back since the share was last set.
                 if row.share.max(1) != rate {
@@ -144,9 +146,11 @@ impl Follower {
         Self { weight, early, meter: Meter::new(), traffic, task }
     }
 
-    fn count(&mut self, now: Instant, counted: Counted, share: u64) {
+    fn count(&mut self, now: Instant, counted: Counted, share: u64) -> Traffic {
+        let traffic = self.meter.read(now, counted, share);
         // Nobody listens if the task has ended, which it has logged.
-        let _ = self.traffic.send(self.meter.read(now, counted, share));
+        let _ = self.traffic.send(traffic);
+        traffic
     }
 }
 
@@ -233,7 +237,10 @@ impl Setter {
                 "fleet: {self}: the limit has as many followers as it may have, so it sends at \
                  {floor} bytes/s; `onramp fleet limit set --hosts` allows more"
             ),
-            Standing::Unknown => warn!("fleet: {self}: {}{why}", no_limit(floor)),
+            Standing::Unknown if share.error.is_some() => warn!(
+                "fleet: {self}: the limit is not known yet, so it sends at {floor} bytes/s{why}"
+            ),
+            Standing::Unknown => warn!("fleet: {self}: {}", no_limit(floor)),
         }
     }
 }

@@ -1,5 +1,6 @@
 //! What a fleet costs and how fast it follows, in virtual time, by the number of its hosts.
 
+use std::num::NonZero;
 use std::time::{Duration, Instant};
 
 use onramp_fleet::world::World;
@@ -9,15 +10,19 @@ const MBIT: u64 = 125_000;
 
 fn main() {
     let words: Vec<String> = std::env::args().skip(1).collect();
-    let numbers: Vec<u32> = words.iter().filter_map(|word| word.parse().ok()).collect();
-    match (words.first().map(String::as_str), &*numbers) {
-        (Some("limits"), &[hosts, limits, each]) if each <= limits => {
-            many_limits(hosts, limits, each);
-        }
-        (None, _) => [50, 1_000, 10_000].into_iter().for_each(one_limit),
-        _ if numbers.len() == words.len() => numbers.into_iter().for_each(one_limit),
+    let are_limits = words.first().is_some_and(|word| word == "limits");
+    let numbers = words[usize::from(are_limits)..].iter().map(|word| word.parse());
+    let numbers: Vec<NonZero<u32>> = numbers.collect::<Result<_, _>>().unwrap_or_default();
+    let numbers: Vec<u32> = numbers.into_iter().map(NonZero::get).collect();
+    match *numbers {
+        [hosts, limits, each] if are_limits && each <= limits => many_limits(hosts, limits, each),
+        [] if words.is_empty() => [50, 1_000, 10_000].into_iter().for_each(one_limit),
+        [_, ..] if !are_limits => numbers.into_iter().for_each(one_limit),
         _ => {
-            eprintln!("usage: scale [HOSTS...] | scale limits HOSTS LIMITS LIMITS-OF-EACH-HOST");
+            eprintln!(
+                "usage: scale [HOSTS...] | scale limits HOSTS LIMITS EACH\n\
+                 Numbers are at least 1. EACH: of how many limits each host is; at most LIMITS."
+            );
             std::process::exit(2);
         }
     }
@@ -70,8 +75,8 @@ fn many_limits(hosts: u32, limits: u32, each: u32) {
     let each_host = |after: u64, before: u64| (after - before) as f64 / per;
     println!(
         "{hosts} hosts, {limits} limits, {each} at each host: a limit's sum {:.3} to {:.3}; \
-         each host {:.0} messages/s, {:.1} kB/s up, {:.1} kB/s down, {:.2} ms of CPU a second \
-         (with its part of the ledgers' and of the simulation's)",
+         each host {:.0} messages/s, {:.1} kB/s up, {:.1} kB/s down, {:.2} ms of this machine's \
+         time a second (with the ledgers' and the simulation's part)",
         least as f64 / rate as f64,
         most as f64 / rate as f64,
         each_host(cost.messages, before.messages),

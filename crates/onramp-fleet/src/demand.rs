@@ -3,10 +3,12 @@
 use onramp_core::Instant;
 use onramp_core::view::Counted;
 
+use crate::ledger::TICK_US;
+
 /// What a qdisc or class sends and wants to send.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Traffic {
-    /// The rate at which it has sent since the last tick, in bytes per second.
+    /// The rate at which it sent in the last tick, in bytes per second.
     pub used: u64,
     /// The rate at which it wants to send, in bytes per second.
     pub demand: u64,
@@ -15,16 +17,18 @@ pub struct Traffic {
 /// Finds out from counters, read at each tick, how much a qdisc or class wants to send.
 ///
 /// The demand is the rate at which packets came: those that left, those that were dropped and those
-/// that wait. It rises at once and falls over two ticks, so that a burst every tick or two is one
-/// demand. What differs by no more than a quarter, or by no more than two packets in a tick, is the
-/// same demand, of which the meter finds the mean over about four ticks: hosts that each claimed
-/// the largest of what they have just seen would leave a part of the limit unused.
+/// that wait. A larger change is followed at once if it is a rise, and within two ticks if it is a
+/// fall, so that a burst every tick or two is one demand. A change from the mean by no more than a
+/// quarter, or by no more than two packets in a tick, is none, and the mean over about four ticks
+/// goes on: hosts that each claimed the largest of what they have just seen would leave a part of
+/// the limit unused.
 ///
-/// If packets waited at both ends of a tick, none was dropped and the share was used up, the sender
-/// may be one that sends no faster than the qdisc lets it (such as TCP). Then the meter tries
-/// whether the sender would send more: the demand is five quarters of the rate at which packets
-/// came, and goes on being so while that rate grows. If it does not grow for four ticks in which it
-/// could, the sender has what it wants, and there is no other trial for ten ticks.
+/// If packets waited at both ends of a tick and no fewer at its end, none was dropped and the share
+/// was used up, the sender may be one that sends no faster than the qdisc lets it (such as TCP).
+/// Then the meter tries whether the sender would send more: the demand is an eighth more than the
+/// rate at which packets come, and once more of them have come, a quarter more. If no more come for
+/// three ticks in which they could, the sender has what it wants, and there is no other trial for
+/// ten ticks.
 #[derive(Clone, Debug, Default)]
 pub struct Meter {
     last: Option<(Instant, Counted)>,
@@ -42,8 +46,9 @@ pub struct Meter {
 enum Trial {
     /// There is none, nor will there be one for so many ticks.
     None(u32),
-    /// The sender has sent little more than `base` bytes per second for so many `ticks`.
-    Runs { base: u64, ticks: u32 },
+    /// Packets have come at little more than `base` bytes per second for so many `ticks`, and
+    /// whether the sender has sent more since the trial began.
+    Runs { base: u64, ticks: u32, answered: bool },
 }
 
 impl Default for Trial {
@@ -53,8 +58,9 @@ impl Default for Trial {
 }
 
 /// For how many ticks a trial waits for an answer, and for how many there is none after it.
-const PATIENCE: u32 = 4;
+const PATIENCE: u32 = 3;
 const REST: u32 = 10;
+const HALF_A_TICK_NS: u64 = TICK_US * 1_000 / 2;
 
 impl Meter {
     /// Makes a meter that has seen nothing yet.
@@ -71,7 +77,9 @@ impl Meter {
             return Traffic::default();
         };
         let span = now.since(before);
-        if span == 0 {
+        // After a tick that came late, the next one may come at once, and would find one packet to
+        // be a high rate.
+        if span < HALF_A_TICK_NS {
             return self.found;
         }
         self.last = Some((now, counted));
@@ -92,29 +100,39 @@ impl Meter {
         };
         let (arrived, used) = (rate(came), rate(sent));
         let came = self.demand(arrived, rate(2 * sent.checked_div(packets).unwrap_or(PACKET)));
-        let waits = was.backlog_bytes > 0 && counted.backlog_bytes > 0;
+        let waits = was.backlog_bytes > 0 && counted.backlog_bytes >= was.backlog_bytes;
         let held_back = waits && drops == 0 && used >= share - share / 16;
-        let demand = if self.tries(came, held_back, share) { came / 4 * 5 } else { came };
+        let demand = self.claim(came, held_back, share);
         self.arrived = arrived;
         self.found = Traffic { used, demand };
         self.found
     }
 
-    /// Goes on with the trial, or begins one, and returns whether it runs.
-    const fn tries(&mut self, came: u64, held_back: bool, share: u64) -> bool {
-        let begun = Trial::Runs { base: came, ticks: 0 };
+    /// Goes on with the trial, or begins one, and returns the claim that it makes.
+    const fn claim(&mut self, came: u64, held_back: bool, share: u64) -> u64 {
         self.trial = match self.trial {
-            Trial::None(0) if held_back => begun,
+            Trial::None(0) if held_back => Trial::Runs { base: came, ticks: 0, answered: false },
             Trial::None(rest) => Trial::None(rest.saturating_sub(1)),
-            Trial::Runs { base, .. } if came > base.saturating_add(base / 16) => begun,
-            Trial::Runs { ticks: PATIENCE.., .. } => Trial::None(REST),
-            // Others may leave nothing for the trial, but a sender that is held back goes on trying.
-            Trial::Runs { base, .. } if held_back && share < base.saturating_add(base / 8) => {
-                Trial::Runs { base, ticks: 0 }
+            Trial::Runs { base, .. } if came > base.saturating_add(base / 16) => {
+                Trial::Runs { base: came, ticks: 0, answered: true }
             }
-            Trial::Runs { base, ticks } => Trial::Runs { base, ticks: ticks + 1 },
+            Trial::Runs { ticks: PATIENCE.., .. } => Trial::None(REST),
+            // Others may leave nothing for the trial, but a sender that is held back goes on
+            // trying.
+            Trial::Runs { base, answered, .. }
+                if held_back && share < base.saturating_add(base / 16) =>
+            {
+                Trial::Runs { base, ticks: 0, answered }
+            }
+            Trial::Runs { base, ticks, answered } => {
+                Trial::Runs { base, ticks: ticks + 1, answered }
+            }
         };
-        matches!(self.trial, Trial::Runs { .. })
+        match self.trial {
+            Trial::None(_) => came,
+            Trial::Runs { answered: false, .. } => came.saturating_add(came / 8),
+            Trial::Runs { answered: true, .. } => came.saturating_add(came / 4),
+        }
     }
 
     /// Takes the rate at which packets came in this tick, and the rate of two packets in a tick.
@@ -127,7 +145,8 @@ impl Meter {
             0 => recent,
             // A demand often changes within a tick, so the first tick has seen a part of it.
             1 => self.mean.max(arrived),
-            _ => self.mean - self.mean / 4 + arrived / 4,
+            _ if matches!(self.trial, Trial::Runs { answered: true, .. }) => self.mean.max(arrived),
+            _ => self.mean - self.mean.div_ceil(4) + arrived / 4,
         };
         self.mean
     }
@@ -198,11 +217,45 @@ mod tests {
 
     #[test]
     fn a_sender_that_is_held_back_may_want_more() {
-        assert_eq!(demands(&[(5_000, 0, 900), (5_000, 0, 900)])[1], 73_750);
+        assert_eq!(demands(&[(5_000, 0, 900), (5_000, 0, 900)])[1], 66_375);
         // It leaves a part of its share unused, so it does not want more.
         assert_eq!(under(60_000, &[(5_000, 0, 900), (5_000, 0, 900)])[1], 59_000);
         // If packets are dropped, more than enough came.
         assert_eq!(demands(&[(5_000, 0, 900), (5_000, 1, 900)])[1], 59_000);
+    }
+
+    /// Reads ticks of a sender whose share is what it claimed in the tick before. `sends` returns
+    /// what a sender with this share sends and has waiting. Returns the claims.
+    fn claims(mut sends: impl FnMut(u64) -> (u64, u64), ticks: usize) -> Vec<u64> {
+        let mut meter = Meter::new();
+        let (mut sum, mut share) = (Counted::default(), 20_000);
+        meter.read(Instant(0), sum, share);
+        let mut claims = Vec::new();
+        for tick in 1..=ticks as u64 {
+            let (sent, backlog) = sends(share / 10);
+            sum.sent_bytes += sent;
+            sum.sent_packets += sent / 500;
+            sum.backlog_bytes = backlog;
+            share = meter.read(Instant(tick * 100_000_000), sum, share).demand;
+            claims.push(share);
+        }
+        claims
+    }
+
+    /// A sender that always uses its share doubles it within five ticks.
+    #[test]
+    fn a_trial_goes_on_while_the_sender_answers() {
+        let grows = claims(|share| (share, 3_000), 40);
+        assert!(grows.windows(6).all(|six| six[5] >= 2 * six[0]), "{grows:?}");
+    }
+
+    /// A sender that has what it wants, and a backlog that does not go, claims more in at most 6 of
+    /// 16 ticks.
+    #[test]
+    fn a_trial_without_an_answer_ends() {
+        let stays = claims(|_| (2_000, 3_000), 60);
+        let more = |ticks: &[u64]| ticks.iter().filter(|claim| **claim > 20_500).count();
+        assert!(stays[12..].windows(16).all(|ticks| (1..=6).contains(&more(ticks))), "{stays:?}");
     }
 
     #[test]

@@ -17,7 +17,7 @@ pub const KEEP: Duration = Duration::from_micros(KEEP_US);
 /// for clocks that do not run equally fast.
 const STEP_US: u64 = 150_000;
 const KEEP_US: u64 = 1_200_000;
-const TICK_US: u64 = 100_000;
+pub(crate) const TICK_US: u64 = 100_000;
 
 /// What a limit, or a part of it, may give out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -64,7 +64,7 @@ pub struct Report {
     /// The rate at which the host wants to send from now on, in bytes per second. When the host
     /// sends the report, it sends packets at no more than this rate.
     pub want: u64,
-    /// The rate at which the host has sent since its last tick, in bytes per second. No share
+    /// The rate at which the host sent in the last tick, in bytes per second. No share
     /// depends on it: a ledger keeps it only to show it to people.
     pub used: u64,
 }

@@ -26,8 +26,8 @@ pub struct Share {
     pub weight: u32,
     /// The present share, as [`Host::set_share`] set it.
     pub share: Rate,
-    /// What the qdisc or class has counted.
-    pub counted: Counted,
+    /// What the qdisc or class has counted; `None` if a transmit queue does not answer at present.
+    pub counted: Option<Counted>,
 }
 
 impl Netdev {
@@ -111,7 +111,7 @@ impl Netdev {
         if self.followers.is_empty() {
             return shares;
         }
-        let views = self.link.tree_views();
+        let views = self.link.whole_tree_views().unwrap_or_default();
         for it in &self.followers {
             let is_same = |share: &Share| share.place == it.place && share.limit == it.limit;
             if !shares.iter().any(is_same) {
@@ -121,7 +121,7 @@ impl Netdev {
                     limit: it.limit.clone(),
                     weight: it.weight,
                     share: it.rate,
-                    counted: Counted::at(&views, it.place).unwrap_or_default(),
+                    counted: Counted::at(&views, it.place),
                 });
             }
         }

@@ -65,7 +65,7 @@ pub(crate) fn take<'w>(
         }
         if let Some(weight) = weight {
             let Ok(weight @ 1..) = weight.parse() else {
-                let why = "the weight is no number of at least 1";
+                let why = "the weight is no number from 1 to 4294967295";
                 return Err(wrong(&format!("{name:?}: {why}: {look}")));
             };
             if weights.iter().any(|(other, before)| *other == limit && *before != weight) {
@@ -124,11 +124,35 @@ pub(crate) fn check(
         return Err(elsewhere(name));
     }
     let Some(place) = place else { return Ok(()) };
+    // Some options may be given twice, and then the last one counts.
+    let has_share = |name: &&Named<'_>| {
+        let key = setup.rate_option(place, name.option).unwrap_or_default();
+        let with_share = setup.line("add", place, &[(key, &exact(UNKNOWN))]);
+        with_share == setup.line("add", place, &[])
+    };
+    if let Some(name) = named.iter().find(|name| !has_share(name)) {
+        return Err(elsewhere(name));
+    }
     let given = given(&setup, place, words);
     let keeps = |it: &&Follower| it.place == place && !given.contains(&it.key);
-    let mut follows: Vec<&str> = followers.iter().filter(keeps).map(|it| it.key).collect();
-    follows.extend(named.iter().filter_map(|name| setup.rate_option(place, name.option)));
-    exceeds(&setup, place, &follows).map_or(Ok(()), |why| Err(wrong(why)))
+    let mut follows: Vec<(&str, &str)> =
+        followers.iter().filter(keeps).map(|it| (it.key, &*it.limit)).collect();
+    for name in named {
+        follows.extend(setup.rate_option(place, name.option).map(|key| (key, name.limit)));
+    }
+    let Some((_, limit)) = follows.first().copied() else { return Ok(()) };
+    if follows.iter().any(|(_, other)| *other != limit) {
+        return Err(wrong("a qdisc or class follows one limit, but these are two"));
+    }
+    let keys: Vec<&str> = follows.iter().map(|(key, _)| *key).collect();
+    match setup.escapes(place, &keys) {
+        None => Ok(()),
+        Some(why) if named.is_empty() => {
+            let err = format!("Error: {place} follows the limit {limit} of a fleet, but {why}.\n");
+            Err(Reply { code: 255, err, ..Reply::default() })
+        }
+        Some(why) => Err(wrong(why)),
+    }
 }
 
 /// Returns the rates of a qdisc or class that a command gives, by their names in listings. `words`
@@ -138,29 +162,6 @@ pub(crate) fn given(setup: &Setup, place: Handle, words: &[String]) -> Vec<&'sta
     let device = words.iter().position(|word| word == "dev").map(|at| at + 1);
     let words = words.iter().enumerate().filter(|(at, _)| Some(*at) != device);
     words.filter_map(|(_, word)| setup.rate_option(place, word)).collect()
-}
-
-/// Returns why a qdisc or class, of which these rates follow a share, would send more than its
-/// share; `None` if it would not.
-fn exceeds(setup: &Setup, place: Handle, follows: &[&str]) -> Option<&'static str> {
-    if follows.is_empty() {
-        return None;
-    }
-    let has = |key| setup.rate_option(place, key).is_some();
-    let follows = |key| follows.contains(&key);
-    let estimates = || {
-        let line = setup.line("add", place, &[]).unwrap_or_default();
-        line.split(' ').any(|word| word == "autorate-ingress")
-    };
-    match setup.kind_of(place.major) {
-        Some("fq") => Some("`maxrate` is the rate of each flow, and not of the qdisc"),
-        Some("tbf") if has("peakrate") => Some("a tbf with a `peakrate` keeps its rate"),
-        Some("cake") if estimates() => Some("`autorate-ingress` finds a rate of its own"),
-        Some("htb") if follows("rate") && has("ceil") && !follows("ceil") => {
-            Some("the class would borrow up to its `ceil`: give no ceil, or the same limit")
-        }
-        _ => None,
-    }
 }
 
 fn wrong(why: &str) -> Reply {

@@ -284,7 +284,8 @@ fn change(devices: &mut dyn Targets, object: &str, verb: &str, words: &[&str]) -
     };
     let (name, deaf) = (target.name.to_owned(), target.deaf);
     // A qdisc or class that is new has no rate yet that follows a share.
-    let may_follow = !target.followers.is_empty() && object != "filter" && verb != "add";
+    let changes = object != "filter" && !["add", "delete"].contains(&verb);
+    let may_follow = changes && !target.followers.is_empty();
     if may_follow || !named.is_empty() {
         follow::check(&target.tree.setup(), &line, &words, &named, target.followers)?;
     }

@@ -57,7 +57,7 @@ pub enum EngineError {
 impl fmt::Display for EngineError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Url(why) => write!(f, "engine: {why}"),
+            Self::Url(why) => f.write_str(why),
             Self::Unreachable(why) => write!(f, "the engine does not answer: {why}"),
             Self::Denied(why) => write!(f, "the engine does not allow it: {why}"),
             Self::Engine(why) => write!(f, "the engine refused: {why}"),
@@ -156,7 +156,8 @@ impl Engine {
     /// [`EngineError::Url`]. Whether the engine answers is not found out here.
     pub fn new(url: &str, authority: Option<&[u8]>) -> Result<Self, EngineError> {
         // The message of the client's error might show the password.
-        let wrong = |_| EngineError::Url("expected redis://HOST:PORT, rediss:// or unix://".into());
+        let wrong =
+            |_| EngineError::Url("expected redis://HOST:PORT, rediss:// or unix:///PATH".into());
         let info = url.into_connection_info().map_err(wrong)?;
         // The client's name and version are nobody's business, and hosts may not tell them.
         let settings = info.redis_settings().clone().set_skip_set_lib_name();

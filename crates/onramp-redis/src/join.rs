@@ -1,15 +1,17 @@
 //! Links whose rates follow limits.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 use std::{fmt, io};
 
 use onramp::view::Counted;
 use onramp::{Handle, Link, PortError};
 use onramp_core::Clock as _;
-use onramp_fleet::{Meter, TICK, Traffic};
+use onramp_fleet::{Meter, TICK, Traffic, is_name};
 use tokio::runtime;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{oneshot, watch};
 use tokio::time::{MissedTickBehavior, interval};
 
 use crate::clock::BootClock;
@@ -20,6 +22,10 @@ use crate::engine::Engine;
 /// and of `cake`. (`maxrate` of `fq` is the rate of each flow.)
 const RATES: [&str; 3] = ["rate", "ceil", "bandwidth"];
 
+/// For how often, and how long after one another, the end of a membership tries to set the rate.
+const TRIES: u32 = 20;
+const PAUSE: Duration = Duration::from_millis(50);
+
 /// Error: a qdisc or class of a link cannot follow a limit.
 #[derive(Debug)]
 #[non_exhaustive]
@@ -27,6 +33,12 @@ pub enum JoinError {
     /// The link has no such qdisc or class, or no longer, or it has no `rate`, `ceil` or
     /// `bandwidth` that can be changed.
     NoRate(Handle),
+    /// No limit can have this name.
+    Name(String),
+    /// Packets could pass the qdisc or class faster than its rate says: why.
+    Escapes(Handle, &'static str),
+    /// The link has several ports, and each of them would send at the whole share.
+    Ports(usize),
     /// The link did not take a rate: the reason.
     Link(PortError),
     /// The system has no thread or no timer to give.
@@ -39,6 +51,14 @@ impl fmt::Display for JoinError {
             Self::NoRate(place) => {
                 write!(f, "{place}: no such qdisc or class, or it has no rate that can be changed")
             }
+            Self::Name(name) => {
+                write!(f, "limit name {name:?}: expected 1 to 64 letters, digits, '.', '_' or '-'")
+            }
+            Self::Escapes(place, why) => write!(f, "{place}: {why}"),
+            Self::Ports(ports) => write!(
+                f,
+                "the link has {ports} ports, and each would send at the whole share: give it one"
+            ),
             Self::Link(error) => write!(f, "the link did not take a rate: {error}"),
             Self::System(error) => error.fmt(f),
         }
@@ -49,8 +69,10 @@ impl std::error::Error for JoinError {}
 
 /// A qdisc or class of a link that follows its share of a limit, until this is dropped.
 ///
-/// From then on nobody renews the host's lease, so the rate is set to one byte per second; give the
-/// qdisc or class another rate to go on without the limit.
+/// From then on nobody renews the host's lease, so a thread sets the rate to one byte per second.
+/// Call [`leave`](Self::leave) to wait for that, before the qdisc or class gets another rate or
+/// joins again. A membership keeps its link open. Two memberships of one qdisc or class take turns
+/// at setting its rate, so make one at a time.
 #[derive(Debug)]
 pub struct Membership {
     share: watch::Receiver<Share>,
@@ -73,11 +95,13 @@ impl Membership {
         self.thread.is_finished()
     }
 
-    /// Leaves the limit, and waits until the rate is set to one byte per second.
+    /// Leaves the limit, and waits until the rate is set to one byte per second. A device that
+    /// blocks delays this by at most a few seconds.
     ///
     /// # Errors
     ///
-    /// The [`JoinError`] for which the qdisc or class had stopped following the limit before.
+    /// The [`JoinError`] for which the qdisc or class had stopped following the limit before, or
+    /// for which its rate could not be set at the end.
     ///
     /// # Panics
     ///
@@ -93,7 +117,9 @@ impl Membership {
 ///
 /// The rate is that of `htb` (`rate`, and `ceil` if it is given), `tbf` (`rate`) or `cake`
 /// (`bandwidth`). It is one byte per second until the engine answers. A thread of its own speaks to
-/// the engine and sets the rate; threads that send through the link wait for neither.
+/// the engine and sets the rate; threads that send through the link wait for neither. Another rate
+/// that the program gives to the qdisc or class lasts for a tenth of a second. The link has one
+/// port; if it gets another one, the membership ends within a tenth of a second.
 ///
 /// ```no_run
 /// use onramp::{Handle, Link};
@@ -119,22 +145,31 @@ pub fn join(
     engine: Engine,
     member: Member,
 ) -> Result<Membership, JoinError> {
-    let follower = Follower { link: link.clone(), place };
-    // A program that asks for something impossible hears of it here.
-    follower.set(0)?;
-    let runtime = runtime::Builder::new_current_thread().enable_all().build();
+    let follower = Follower { link: link.clone(), place, is_stale: Arc::default() };
+    if !is_name(&member.limit) {
+        return Err(JoinError::Name(member.limit));
+    }
+    // Tasks of the connection run in the worker, so that they go on while this thread waits for the
+    // link.
+    let runtime = runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
     let runtime = runtime.map_err(JoinError::System)?;
+    // A program that asks for something impossible hears of it here.
+    follower.follow_share(0)?;
     let (told, share) = watch::channel(Share { floor: member.floor, ..Share::default() });
     let (end, ended) = oneshot::channel::<()>();
     let run = move || {
         // However the thread ends, nobody renews the lease any more.
-        let _silence = Silence(follower.clone());
-        runtime.block_on(async {
+        let silence = Silence(follower.clone());
+        let over = runtime.block_on(async {
             tokio::select! {
                 over = follower.follow(engine, member, told) => over,
                 _ = ended => Ok(()),
             }
-        })
+        });
+        // It would wait for a name that is being looked up.
+        runtime.shutdown_background();
+        let silenced = silence.now();
+        over.and(silenced)
     };
     let thread = thread::Builder::new().name("onramp-fleet".to_owned()).spawn(run);
     Ok(Membership { share, end, thread: thread.map_err(JoinError::System)? })
@@ -144,6 +179,8 @@ pub fn join(
 struct Follower {
     link: Link,
     place: Handle,
+    /// Whether the port may have another rate than the link's description says.
+    is_stale: Arc<AtomicBool>,
 }
 
 impl Follower {
@@ -154,25 +191,24 @@ impl Follower {
         told: watch::Sender<Share>,
     ) -> Result<(), JoinError> {
         let (traffic, seen) = watch::channel(Traffic::default());
-        let (failed, mut failure) = mpsc::unbounded_channel();
         let told = Arc::new(told);
         let tell = Arc::clone(&told);
         let set = move |share: &Share| {
-            if let Err(error) = self.set(share.rate_at(BootClock.now())) {
-                // Nobody listens if another error has come before.
-                let _ = failed.send(error);
-            }
+            // An error comes again when the rate is looked at in the next tick.
+            let _ = self.follow_share(share.rate_at(BootClock.now()));
             tell.send_replace(share.clone());
         };
         tokio::select! {
+            // The end of a lease comes first.
+            biased;
             over = drive(engine, member, seen, set) => over.map_err(JoinError::System),
-            error = failure.recv() => error.map_or(Ok(()), Err),
-            error = self.measure(&traffic, &told) => Err(error),
+            error = self.look(&traffic, &told) => Err(error),
         }
     }
 
-    /// Finds out again and again what the qdisc or class wants to send. Returns when it is gone.
-    async fn measure(
+    /// Looks again and again whether the rate is the share, and what the qdisc or class wants to
+    /// send. Returns when it cannot follow the limit any more.
+    async fn look(
         &self,
         traffic: &watch::Sender<Traffic>,
         share: &watch::Sender<Share>,
@@ -182,27 +218,63 @@ impl Follower {
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
-            let Some(counted) = Counted::at(&self.link.tree_views(), self.place) else {
-                return JoinError::NoRate(self.place);
-            };
             let now = BootClock.now();
             let rate = share.borrow().rate_at(now);
-            traffic.send_replace(meter.read(now, counted, rate));
+            // The program may have given it another rate, or an earlier attempt may have failed.
+            match self.follow_share(rate) {
+                Ok(()) | Err(JoinError::Link(PortError::Blocked(_))) => {}
+                Err(error) => return error,
+            }
+            // A port that does not answer now may answer at the next tick.
+            let Ok(views) = self.link.whole_tree_views() else { continue };
+            if let Some(counted) = Counted::at(&views, self.place) {
+                traffic.send_replace(meter.read(now, counted, rate));
+            }
         }
     }
 
-    /// Sets the rate, in bytes per second. No rate is zero: for zero, as good as nothing passes.
+    /// Sets the rate to a share, in bytes per second, if the share would be kept.
+    fn follow_share(&self, share: u64) -> Result<(), JoinError> {
+        let ports = self.link.ports();
+        if ports > 1 {
+            return Err(JoinError::Ports(ports));
+        }
+        if let Some(why) = self.link.setup().escapes(self.place, &self.keys()) {
+            return Err(JoinError::Escapes(self.place, why));
+        }
+        self.set(share)
+    }
+
+    /// Returns the names of the rates.
+    fn keys(&self) -> Vec<&'static str> {
+        let setup = self.link.setup();
+        RATES.iter().filter_map(|word| setup.rate_option(self.place, word)).collect()
+    }
+
+    /// Sets the rate, in bytes per second, if it is another one. No rate is zero: for zero, as good
+    /// as nothing passes.
     fn set(&self, rate: u64) -> Result<(), JoinError> {
         let text = format!("{}bps", rate.max(1));
         let setup = self.link.setup();
-        let keys = RATES.iter().filter_map(|word| setup.rate_option(self.place, word));
-        let edits: Vec<(&str, &str)> = keys.map(|key| (key, text.as_str())).collect();
-        let line = setup.line("adjust", self.place, &edits).filter(|_| !edits.is_empty());
-        let line = line.ok_or(JoinError::NoRate(self.place))?;
+        let keys = self.keys();
+        if keys.is_empty() {
+            return Err(JoinError::NoRate(self.place));
+        }
+        let edits: Vec<(&str, &str)> = keys.iter().map(|key| (*key, text.as_str())).collect();
+        let has_it = setup.line("add", self.place, &edits) == setup.line("add", self.place, &[]);
+        // Relaxed: only this membership's thread uses it after `join` has returned.
+        if !self.is_stale.swap(false, Ordering::Relaxed) && has_it {
+            return Ok(());
+        }
+        let line = setup.line("adjust", self.place, &edits).unwrap_or_default();
         match self.link.change(line.as_str()) {
             // The port makes the change when its device lets it go on.
             Ok(_) | Err(PortError::Late(_)) => Ok(()),
-            Err(error) => Err(JoinError::Link(error)),
+            Err(error) => {
+                // Relaxed: as above.
+                self.is_stale.store(true, Ordering::Relaxed);
+                Err(JoinError::Link(error))
+            }
         }
     }
 }
@@ -210,9 +282,21 @@ impl Follower {
 /// When dropped, sets the rate of a qdisc or class to nothing.
 struct Silence(Follower);
 
+impl Silence {
+    fn now(&self) -> Result<(), JoinError> {
+        for _ in 1..TRIES {
+            match self.0.set(0) {
+                Err(JoinError::Link(PortError::Blocked(_))) => thread::sleep(PAUSE),
+                done => return done,
+            }
+        }
+        self.0.set(0)
+    }
+}
+
 impl Drop for Silence {
     fn drop(&mut self) {
         // A link that takes no rate, or that has no such class, has ended or was changed by hand.
-        let _ = self.0.set(0);
+        let _ = self.now();
     }
 }

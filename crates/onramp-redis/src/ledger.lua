@@ -235,7 +235,7 @@ if act == 'report' then
   local held = min(max(want, floor), most)
   local member = {
     ends = place.clock + KEEP, turn = turn, floor = floor, held = held,
-    used = tonumber(ARGV[rest + 7]), aim = NONE, divided = NONE, claim = claim,
+    used = tonumber(ARGV[rest + 7]) or 0, aim = NONE, divided = NONE, claim = claim,
   }
   put(place, field, member, before and before.held or 0, before and before.floor or 0)
   local due = touch()

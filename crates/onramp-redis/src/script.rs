@@ -100,8 +100,8 @@ pub struct Held {
     pub claim: Claim,
     /// What the member holds, in bytes per second.
     pub held: u64,
-    /// What the member sent between its last two reports, in bytes per second; `None` for a limit,
-    /// whose own members say it.
+    /// What the member sent in the tick before its last report, in bytes per second; `None` for a
+    /// limit, whose own members say it.
     pub used: Option<u64>,
     /// How long ago the member's last report came; for a limit, the last report of a member of it.
     pub age: Duration,

@@ -49,6 +49,15 @@ fn engine_with_limit(server: &Server) -> Engine {
     engine
 }
 
+/// Sets its flag when it is dropped.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// Two links share a limit: the busy one gets what the idle one leaves, and both get their shares
 /// by weight when both are busy. When the engine dies, each has its floor.
 #[test]
@@ -73,6 +82,8 @@ fn links_share_a_limit() {
         }
     };
     thread::scope(|scope| {
+        // The senders end also if a wait fails.
+        let end = Ends(&done);
         scope.spawn(|| send(&first, &now));
         scope.spawn(|| send(&second, &later));
         let shares = |least: u64, most: u64| {
@@ -89,13 +100,29 @@ fn links_share_a_limit() {
         assert!(matches!(joined.share().error, Some(EngineError::Unreachable(_))));
         server.again();
         shares(RATE * 22 / 100, RATE * 28 / 100);
-        done.store(true, Ordering::Relaxed);
+        eventually("the second link has the rest", || rate(&second) > RATE * 70 / 100);
+        drop(end);
     });
     assert!(!joined.is_over());
     joined.leave().expect("nothing went wrong");
     assert_eq!(rate(&first), 1, "nobody renews the lease");
     drop(other);
     eventually("the other has left", || rate(&second) == 1);
+}
+
+/// Each port of a link would send at the whole share. So a link with several ports does not join,
+/// and one that gets another port leaves.
+#[test]
+fn a_link_with_several_ports_does_not_follow() {
+    let Some(server) = Server::start(&[]) else { return };
+    let engine = engine_with_limit(&server);
+    let link = link("qdisc replace root handle 1: tbf rate 1mbit burst 4kb latency 20ms");
+    let joined = join(&link, ROOT, engine.clone(), member("a", 1)).expect("it has a rate");
+    link.add_port(Null::default()).expect("there is room");
+    eventually("the membership is over", || joined.is_over());
+    assert_eq!(rate(&link), 1);
+    assert!(matches!(joined.leave(), Err(JoinError::Ports(2))));
+    assert!(matches!(join(&link, ROOT, engine, member("a", 1)), Err(JoinError::Ports(2))));
 }
 
 /// A class that is deleted, a qdisc without a rate, and a place where there is nothing.
@@ -109,6 +136,15 @@ fn what_has_no_rate_does_not_follow() {
         let error = join(&link, place, engine.clone(), member("a", 1)).expect_err("no rate");
         assert!(matches!(error, JoinError::NoRate(at) if at == place), "{error}");
     }
+    let wrong = Member { limit: "a/b".to_owned(), ..member("a", 1) };
+    let error = join(&link, class, engine.clone(), wrong).expect_err("no name");
+    assert!(matches!(&error, JoinError::Name(name) if name == "a/b"), "{error}");
+    link.change("qdisc replace root handle 3: cake bandwidth 1mbit autorate-ingress")
+        .expect("sound");
+    let error =
+        join(&link, Handle::new(3, 0), engine.clone(), member("a", 1)).expect_err("escapes");
+    assert!(matches!(error, JoinError::Escapes(..)), "{error}");
+    link.change("qdisc replace root handle 1: htb default 10").expect("sound");
     link.change("class add parent 1: classid 1:10 htb rate 1mbit ceil 2mbit").expect("sound");
     let joined = join(&link, class, engine, member("a", 1)).expect("it has a rate");
     let listed = || link.setup().line("add", class, &[]).unwrap_or_default();
@@ -116,6 +152,9 @@ fn what_has_no_rate_does_not_follow() {
         let line = listed();
         joined.share().rate > FLOOR && line.matches(" 7920").count() == 2
     });
+    // Another rate lasts until the next look.
+    link.change("class change parent 1: classid 1:10 htb rate 5mbit ceil 6mbit").expect("sound");
+    eventually("the rates are set back", || listed().matches(" 7920").count() == 2);
     link.change("class del classid 1:10").expect("sound");
     eventually("the membership is over", || joined.is_over());
     let error = joined.leave().expect_err("the class is gone");

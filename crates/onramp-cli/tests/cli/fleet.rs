@@ -63,6 +63,7 @@ fn limits_are_set_listed_and_deleted() {
     let Some(_engine) = Engine::start(folder) else { return };
     assert!(printed(&fleet(folder, "show")).contains("no limits"));
     printed(&fleet(folder, "limit set company 40gbit --hosts 0"));
+    assert!(printed(&fleet(folder, "top nobody -n 1")).contains("no limit \"nobody\""));
     let tenant = "limit set tenant 10gbit --hosts 40 --parent company --weight 2 --min 1gbit";
     printed(&fleet(folder, tenant));
     let listed = printed(&fleet(folder, "limit list"));
@@ -95,6 +96,7 @@ fn limits_are_set_listed_and_deleted() {
         ("limit delete nobody", 1, &["nobody"]),
         ("show nobody", 1, &["nobody", "fleet limit list"]),
         ("top -d 0", 2, &["--delay"]),
+        ("top -n 0", 2, &["-n"]),
     ];
     for (line, code, words) in wrong {
         assert_fails(&fleet(folder, line), *code, words);
@@ -209,7 +211,11 @@ fn a_daemon_without_a_fleet_has_no_part_of_one() {
     };
     wait_until("the device is there", || ask("ip link show d0").status.success());
     let line = "tc qdisc add dev d0 root tbf rate fleet tenant burst 9kb latency 50ms";
-    assert_fails(&ask(line), 255, &["belongs to no fleet", "onramp daemon --fleet"]);
+    let refused = ask(line);
+    assert_eq!(refused.status.code(), Some(255));
+    assert!(
+        stderr(&refused).contains("belongs to no fleet; `onramp daemon --fleet URL` joins one")
+    );
     let threads = threads(&daemon.0);
     assert!(threads.len() > 1 && !threads.contains(&"fleet".to_owned()), "{threads:?}");
 }
@@ -237,6 +243,16 @@ fn scenarios(mbit: u32, hosts: u32, names: &[&str]) -> Option<Vec<Value>> {
     assert!(output.status.success(), "{}: {}", output.status, stderr(&output));
     let text = String::from_utf8(output.stdout).expect("text");
     Some(text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect())
+}
+
+/// A sender that sends no faster than its packets come home, as TCP does, gets from nothing to its
+/// share beside hosts that want everything.
+#[test]
+fn a_sender_with_a_window_gets_its_share() {
+    let Some(figures) = scenarios(40, 4, &["window"]) else { return };
+    let [figures] = &*figures else { panic!("{figures:?}") };
+    assert!(figures["excess"].as_f64().expect("a number") <= 0.0, "{figures}");
+    assert_eq!(figures["seconds"].as_array().map(Vec::len), Some(3), "{figures}");
 }
 
 /// Fifty daemons with real traffic: whatever fails, they never send more than the bound, and they

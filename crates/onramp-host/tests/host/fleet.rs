@@ -97,8 +97,8 @@ fn what_cannot_be_is_refused() {
     let mut host = host();
     for (words, why) in [
         ("rate fleet", "a limit's name is missing"),
-        ("rate fleet a:0", "the weight is no number of at least 1"),
-        ("rate fleet a:x", "the weight is no number of at least 1"),
+        ("rate fleet a:0", "the weight is no number from 1 to"),
+        ("rate fleet a:x", "the weight is no number from 1 to"),
         ("rate fleet :3", "1 to 64 letters"),
         ("rate fleet a/b", "1 to 64 letters"),
         ("rate fleet a:1 peakrate fleet a:2", "two weights"),
@@ -121,10 +121,16 @@ fn what_cannot_be_is_refused() {
     let class = "tc class add dev d0 parent 1: classid 1:10 htb rate fleet a ceil 30mbit";
     let (_, text) = refused(&mut host, class);
     assert!(text.contains("borrow up to its `ceil`"), "{text}");
+    let class = "tc class add dev d0 parent 1: classid 1:10 htb rate fleet a ceil fleet b";
+    let (_, text) = refused(&mut host, class);
+    assert!(text.contains("follows one limit"), "{text}");
     assert!(host.shares().is_empty());
     // So is a later command that would let a follower send more.
     all(&mut host, &["tc qdisc replace dev d0 root handle 2: cake bandwidth fleet a"]);
     let cake = "tc qdisc change dev d0 root handle 2: cake autorate-ingress";
+    let twice = "tc qdisc replace dev d0 root cake bandwidth fleet a bandwidth 1gbit";
+    let (_, text) = refused(&mut host, twice);
+    assert!(text.contains("bandwidth fleet a`: a limit can only stand"), "{text}");
     for line in [cake, "tc qdisc replace dev d0 root cake bandwidth fleet a autorate-ingress"] {
         let (_, text) = refused(&mut host, line);
         assert!(text.contains("`autorate-ingress` finds a rate of its own"), "{text}");

@@ -205,6 +205,18 @@ impl Link {
         view::whole(views)
     }
 
+    /// Returns what [`tree_views`](Self::tree_views) returns, if all ports answer. Use it to
+    /// compare counters with earlier ones: a port that is left out looks as if its packets had
+    /// gone.
+    ///
+    /// # Errors
+    ///
+    /// [`PortError`] of the first port that does not answer.
+    pub fn whole_tree_views(&self) -> Result<Vec<QdiscView>, PortError> {
+        let views = self.all_views().into_iter().map(|(_, views)| views);
+        Ok(view::whole(views.collect::<Result<Vec<_>, _>>()?))
+    }
+
     /// Returns the filters in force at the qdisc or class `place`, with the sums of their counters
     /// over all ports, or, for packets that come in, over all that [`ingress`](Self::ingress) has
     /// returned. Ports that do not answer within a second are left out.

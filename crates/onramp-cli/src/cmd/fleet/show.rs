@@ -49,7 +49,7 @@ pub(crate) struct TopArgs {
     #[arg(short = 'd', long, value_name = "SECONDS", default_value_t = 1.0)]
     delay: f64,
     /// End after this number of updates
-    #[arg(short = 'n', value_name = "N")]
+    #[arg(short = 'n', value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     updates: Option<u64>,
     #[command(flatten)]
     engine: EngineArgs,
@@ -94,7 +94,10 @@ pub(crate) fn top(args: &TopArgs) -> Result<()> {
             }
             // An engine that does not answer may answer the next time.
             let shown = match engine_read(&engine, args.limit.as_deref()).await {
-                Ok(limits) => text(&limits),
+                Ok(limits) => match &args.limit {
+                    Some(name) if limits.is_empty() => no_limit(name) + "\n",
+                    _ => text(&limits),
+                },
                 Err(EngineError::Unreachable(why)) => {
                     format!("the engine does not answer: {why}\n")
                 }
@@ -106,12 +109,14 @@ pub(crate) fn top(args: &TopArgs) -> Result<()> {
     })?
 }
 
+fn no_limit(name: &str) -> String {
+    format!("there is no limit {name:?}; `onramp fleet limit list` lists them")
+}
+
 async fn read(engine: &Engine, only: Option<&str>) -> Result<Vec<Limit>> {
     let limits = engine_read(engine, only).await.map_err(|error| anyhow!("{error}"))?;
     match only {
-        Some(name) if limits.is_empty() => {
-            Err(anyhow!("there is no limit {name:?}; `onramp fleet limit list` lists them"))
-        }
+        Some(name) if limits.is_empty() => Err(anyhow!(no_limit(name))),
         _ => Ok(limits),
     }
 }
@@ -122,7 +127,7 @@ async fn engine_read(engine: &Engine, only: Option<&str>) -> Result<Vec<Limit>, 
     for (name, definition) in all.iter().filter(|(name, _)| only.is_none_or(|only| only == *name)) {
         let mut members = Vec::new();
         for held in engine.members(&all, name).await? {
-            let used = used(engine, &all, &held).await?;
+            let used = used(engine, &all, name, &held).await?;
             members.push(Member { held, used });
         }
         limits.push(Limit {
@@ -135,14 +140,27 @@ async fn engine_read(engine: &Engine, only: Option<&str>) -> Result<Vec<Limit>, 
     Ok(limits)
 }
 
-/// Returns what a member sends: for a limit that is a part of another one, what its hosts send.
-async fn used(engine: &Engine, all: &Definitions, member: &Held) -> Result<u64, EngineError> {
-    let (mut sum, mut parts) = (0, vec![member.clone()]);
+/// Returns what a member of `limit` sends: for a limit that is a part of it, what its hosts send.
+async fn used(
+    engine: &Engine,
+    all: &Definitions,
+    limit: &str,
+    member: &Held,
+) -> Result<u64, EngineError> {
+    // What operators have set has no circle; what hosts wrote into a ledger might.
+    let is_part = |part: &str, of: &str| {
+        all.get(part).is_some_and(|definition| definition.parent.as_deref() == Some(of))
+    };
+    let mut sum = member.used.unwrap_or(0);
+    if member.used.is_some() || !is_part(&member.name, limit) {
+        return Ok(sum);
+    }
+    let mut parts = vec![member.name.as_str()];
     while let Some(part) = parts.pop() {
-        match part.used {
-            Some(used) => sum = used.saturating_add(sum),
-            None => parts.extend(engine.members(all, &part.name).await?),
+        for held in engine.members(all, part).await? {
+            sum = held.used.unwrap_or(0).saturating_add(sum);
         }
+        parts.extend(all.iter().map(|(name, _)| name).filter(|name| is_part(name, part)));
     }
     Ok(sum)
 }

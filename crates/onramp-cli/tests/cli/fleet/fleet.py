@@ -393,14 +393,89 @@ def dead(fleet):
     return fault(fleet, make, 3, mend)
 
 
+def answer(sink):
+    """Sends the beginning of each datagram back."""
+    while True:
+        data, sender = sink.recvfrom(65536)
+        try:
+            sink.sendto(data[:8], sender)
+        except OSError:
+            pass  # The daemon does not run.
+
+
+def window_client(goes):
+    """Sends UDP to the first host's daemon with a window, as TCP does: a packet more for each round
+    trip, half as many after a loss."""
+    setns = ctypes.CDLL(None, use_errno=True).setns
+    with open("/run/netns/h0") as space:
+        if setns(space.fileno(), 0):
+            raise OSError(ctypes.get_errno(), "setns")
+    client = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    client.connect(("127.0.0.1", 7000))
+    client.settimeout(0.3)
+    window, sent, known, halved = 2.0, 0, 0, 0
+    while True:
+        if not goes.value:
+            time.sleep(0.01)
+            continue
+        while sent - known < int(window):
+            sent += 1
+            client.send(sent.to_bytes(8, "big") + bytes(SIZE - 50))
+        try:
+            number = int.from_bytes(client.recv(99), "big")
+        except OSError:
+            window, known, halved = 2.0, sent, sent
+            continue
+        if number <= known:
+            continue
+        if number > known + 1 and number > halved:
+            window, halved = max(window / 2, 2.0), sent
+        else:
+            window += 1 / window
+        known = number
+
+
+def window(fleet, rounds=3):
+    """A sender with a window of packets beside hosts that want everything: how long it takes to get
+    from nothing to 0.8 of its share, and what it has two seconds later."""
+    goes = multiprocessing.Value("i", 0)
+    run = lambda: window_client(goes)
+    client = multiprocessing.get_context("fork").Process(target=run, daemon=True)
+    client.start()
+    threading.Thread(target=answer, args=(fleet.sinks[0],), daemon=True).start()
+    share = fair([LIMIT] * fleet.hosts, fleet.weights)[0]
+    times, parts = [], []
+    for _ in range(rounds):
+        goes.value = 0
+        fleet.wants = [0] + [LIMIT / 2] * (fleet.hosts - 1)
+        time.sleep(3)
+        goes.value, begin = 1, time.monotonic()
+        while True:
+            time.sleep(0.02)
+            now = time.monotonic()
+            if len(fleet.inside(now - 0.3, now)) > 2 and now - begin > 0.3:
+                if fleet.rates(now - 0.3, now)[0] > 0.8 * share:
+                    break
+            if now - begin > 120:
+                raise SystemExit(f"a sender with a window never has 0.8 of its share of {share}")
+        times.append(time.monotonic() - begin)
+        time.sleep(2)
+        now = time.monotonic()
+        parts.append(fleet.rates(now - 1.5, now)[0] / share)
+    client.kill()
+    return {"seconds": times, "part": parts, "excess": fleet.excess(begin, time.monotonic())}
+
+
+# Scenarios that run only if they are named need few hosts.
 SCENARIOS = [weights, steady, restarted, killed, cut, delayed, dead, paused]
+FEW = [window]
 
 if __name__ == "__main__":
     hosts, names = int(sys.argv[2]), sys.argv[3:]
     fleet = Fleet(hosts, [1 + at % 4 for at in range(hosts)])
     fleet.begin()
-    for scenario in SCENARIOS:
-        if not names or scenario.__name__ in names:
+    for scenario in SCENARIOS + FEW:
+        if scenario.__name__ in (names or [each.__name__ for each in SCENARIOS]):
             figures = scenario(fleet)
             print(json.dumps({"scenario": scenario.__name__, **figures}), flush=True)
     fleet.end()

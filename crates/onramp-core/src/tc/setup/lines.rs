@@ -93,6 +93,28 @@ impl Setup {
         given[at].is_some().then_some(params[at].key)
     }
 
+    /// Returns why packets could pass a qdisc (`M:0`) or class faster than its options `rates` say,
+    /// which are names as [`rate_option`](Self::rate_option) returns them; `None` if they could
+    /// not. A class of `htb` below the class is another matter: it has a rate of its own.
+    #[must_use]
+    pub fn escapes(&self, place: Handle, rates: &[&str]) -> Option<&'static str> {
+        let has = |key| self.rate_option(place, key).is_some();
+        let keeps = |key| rates.contains(&key);
+        let estimates = || {
+            let line = self.line("add", place, &[]).unwrap_or_default();
+            line.split(' ').any(|word| word == "autorate-ingress")
+        };
+        match self.kind_of(place.major)? {
+            "fq" => Some("`maxrate` is the rate of each flow, and not of the qdisc"),
+            "tbf" if has("peakrate") => Some("a tbf with a `peakrate` keeps its rate"),
+            "cake" if estimates() => Some("`autorate-ingress` finds a rate of its own"),
+            "htb" if keeps("rate") && has("ceil") && !keeps("ceil") => {
+                Some("the class would borrow up to its `ceil`: give no ceil, or the same limit")
+            }
+            _ => None,
+        }
+    }
+
     /// Returns the words that describe a qdisc (`M:0`) or class, from `qdisc` or `class` on with
     /// `verb` as its verb, with the given options. Each of `edits` is the name of an option, as
     /// [`rate_option`](Self::rate_option) returns it, and a text that stands in place of its value.
