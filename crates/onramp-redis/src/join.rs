@@ -6,8 +6,9 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 use std::{fmt, io};
 
+use onramp::cmd::Operand as _;
 use onramp::view::Counted;
-use onramp::{Handle, Link, PortError};
+use onramp::{Handle, Link, PortError, Rate};
 use onramp_core::Clock as _;
 use onramp_fleet::{Meter, TICK, Traffic, is_name};
 use tokio::runtime;
@@ -254,7 +255,9 @@ impl Follower {
     /// Sets the rate, in bytes per second, if it is another one. No rate is zero: for zero, as good
     /// as nothing passes.
     fn set(&self, rate: u64) -> Result<(), JoinError> {
-        let text = format!("{}bps", rate.max(1));
+        let mut text = String::new();
+        // Writing to a string cannot fail.
+        let _ = Rate::bytes_per_second(rate.max(1)).write(&mut text);
         let setup = self.link.setup();
         let keys = self.keys();
         if keys.is_empty() {
