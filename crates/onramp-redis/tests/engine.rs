@@ -241,7 +241,7 @@ fn an_engine_whose_clock_is_wrong() {
     };
     let mut was = 0;
     for ahead in [3_600, -3_600, 600, 0] {
-        // A ledger stands one jump in the time of a lease.
+        // The bound allows one jump in the time of a lease.
         thread::sleep(KEEP);
         let before = time();
         server.set_ahead(ahead);
