@@ -206,11 +206,22 @@ impl Sender {
         flow: &Flow,
         payloads: impl IntoIterator<Item = P>,
     ) -> Result<usize, TrySendError> {
+        self.stage_all(flow, payloads, |sender, payload| sender.packet(flow, payload.as_ref()))
+    }
+
+    /// Stages the packets that `make` makes of `items`, as many as there is room for, and returns
+    /// their number. Returns an error if it staged none.
+    fn stage_all<T>(
+        &mut self,
+        flow: &Flow,
+        items: impl IntoIterator<Item = T>,
+        mut make: impl FnMut(&mut Self, T) -> Result<Packet, TrySendError>,
+    ) -> Result<usize, TrySendError> {
         assert_eq!(flow.link, self.shared().id, "a flow belongs to the link that made it");
         let (mut staged, mut list) = (0, PacketList::new());
         let mut verdict = Ok(());
-        for payload in payloads {
-            match self.packet(flow, payload.as_ref()) {
+        for item in items {
+            match make(self, item) {
                 Ok(packet) => list.push_back(packet),
                 Err(why) => {
                     verdict = Err(why);

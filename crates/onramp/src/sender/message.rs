@@ -110,6 +110,31 @@ impl Sender {
         }
     }
 
+    /// Stages as many of these messages of one flow as there is room for, and returns their number,
+    /// as [`try_send_batch`](Self::try_send_batch) does with datagrams.
+    ///
+    /// # Errors
+    ///
+    /// Returns a [`TrySendError`] if no message was staged.
+    ///
+    /// # Panics
+    ///
+    /// As [`try_send_message`](Self::try_send_message).
+    pub fn try_send_messages<'a>(
+        &mut self,
+        flow: &Flow,
+        messages: impl IntoIterator<Item = Message<'a>>,
+    ) -> Result<usize, TrySendError> {
+        self.stage_all(flow, messages, |sender, message| {
+            let mut packet = sender.packet(flow, message.payload)?;
+            message.label(&mut packet);
+            if packet.gso_size > 0 {
+                charge_all(&mut packet, message.payload.len(), flow.overhead);
+            }
+            Ok(packet)
+        })
+    }
+
     /// Sends a message without a copy of its payload, if nothing makes it wait: its port is idle,
     /// the qdisc is empty and would let the message through at once, and the device takes it.
     /// Returns false if the message was not sent; the caller then stages a copy.

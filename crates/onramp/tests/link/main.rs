@@ -28,6 +28,7 @@ mod front;
 mod idle;
 mod kinds;
 mod lent;
+mod messages;
 mod moves;
 mod network;
 mod nosy;
