@@ -20,8 +20,6 @@ const CHECKS: &[Check] = &[
     ("clippy", clippy),
     ("docs", docs),
     ("features", checks::features),
-    ("soak", || checks::soak(&["--minutes".into(), "0.5".into()])),
-    ("chaos", || checks::chaos(&["--minutes".into(), "1".into()])),
     ("deb", || deb::run(&["--debug".into(), "--check".into()])),
     ("readme", || readme::run(&[])),
     ("python", python::run_python),
@@ -39,6 +37,8 @@ const BESIDE: &[Check] = &[
     ("miri", || checks::miri(&[])),
     ("tsan", || checks::tsan(&[])),
     ("package", checks::package),
+    ("soak", || checks::soak(&["--minutes".into(), "0.5".into()])),
+    ("chaos", || checks::chaos(&["--minutes".into(), "1".into()])),
 ];
 
 /// What a check said, and how long it took.

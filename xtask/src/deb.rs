@@ -23,7 +23,7 @@ usage: cargo xtask deb [--debug] [--check] [--clean]
 Makes target/deb/onramp_VERSION_ARCHITECTURE.deb, and beside it the list of its crates in the format
 CycloneDX (onramp_VERSION_ARCHITECTURE.cdx.json), which is in the package, too.
 
-  --debug   pack the program as `cargo build` makes it: slow and large, but made quickly
+  --debug   pack the program that the tests use: slow and large, but made quickly
   --check   unpack the package again, and use what is in it; then, as root, install it into a copy
             of this machine, and use and purge it there: see packaging/try-deb.sh
   --clean   install it into a fresh Debian, run the demo there, and purge it. debootstrap fetches
@@ -76,8 +76,11 @@ pub(crate) fn run(args: &[String]) -> Outcome {
 
 /// Makes the package, and returns its path.
 fn pack(debug: bool) -> Result<PathBuf, Failure> {
-    let mut build = cargo(&["build", "-p", "onramp-cli", "--bin", "onramp"]);
-    shell(build.args((!debug).then_some("--release")))?;
+    if debug {
+        suite::make_program()?;
+    } else {
+        shell(&mut cargo(&["build", "-p", "onramp-cli", "--bin", "onramp", "--release"]))?;
+    }
     let mut library = cargo(&["build", "-p", "onramp-preload"]);
     shell(library.args((!debug).then_some("--release")))?;
     let profile = if debug { "debug" } else { "release" };

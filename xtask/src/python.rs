@@ -6,7 +6,7 @@ use std::process::Command;
 
 use crate::readme::program;
 use crate::shell::{cargo, root, run, succeeds};
-use crate::{Failure, Outcome};
+use crate::{Failure, Outcome, suite};
 
 /// What the check needs from the Python Package Index.
 const TOOLS: [&str; 4] = ["maturin>=1.7,<2", "numpy", "pytest", "mypy"];
@@ -36,7 +36,7 @@ pub(crate) fn run_python() -> Outcome {
     clippy.arg(&folder).args(manifest).env("PYO3_PYTHON", &python);
     run(clippy.args(["--", "-D", "warnings"]))?;
     // The tests compare the package with the program.
-    run(&mut cargo(&["build", "-p", "onramp-cli"]))?;
+    suite::make_program()?;
     let inside = root().join("python");
     let mut tests = Command::new(&python);
     tests.args(["-m", "pytest", "-q"]).current_dir(&inside);

@@ -103,8 +103,7 @@ pub(crate) fn run(args: &[String]) -> Outcome {
         return Err(Failure::Failed(format!("readme: unknown option {option}\n\n{HELP}")));
     }
     let mut lacks = suite::set_up();
-    // This makes the program just as `cargo xtask test` does, so that CI builds it once.
-    shell(&mut cargo(&["test", "--workspace", "--no-run", "--test", "cli"]))?;
+    suite::make_program()?;
     // `onramp exec` looks for its library beside the program.
     shell(&mut cargo(&["build", "--package", "onramp-preload"]))?;
     let program = program().map_err(unable)?;

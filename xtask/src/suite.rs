@@ -76,6 +76,12 @@ pub(crate) fn run(args: &[String]) -> Outcome {
     }
 }
 
+/// Builds the program `onramp` in the folder `target/debug` just as [`run`] does, with the same
+/// features of all crates, so that CI compiles it once.
+pub(crate) fn make_program() -> Outcome {
+    shell(&mut cargo(&["test", "--workspace", "--no-run", "--test", "cli"]))
+}
+
 /// Counts the messages of tests that were skipped because something is missing that could be
 /// installed. In CI, any such message makes the command fail.
 fn mendable(skipped: &[String]) -> usize {
