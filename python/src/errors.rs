@@ -64,6 +64,11 @@ pub(crate) fn port(error: PortError) -> PyErr {
     }
 }
 
+/// Returns the exception for a buffer of the link that the program has to empty first.
+pub(crate) fn no_room(text: impl Display) -> PyErr {
+    system(libc::ENOBUFS, text)
+}
+
 /// Returns the exception for a datagram that the link refuses for good, or `None` if it only has no
 /// room now.
 pub(crate) fn send(error: TrySendError) -> Option<PyErr> {

@@ -7,6 +7,7 @@
 mod aqm;
 mod capture;
 mod columns;
+mod completion;
 mod errors;
 mod lines;
 mod link;
@@ -37,6 +38,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<replay::Replay>()?;
     module.add_class::<capture::Capture>()?;
     module.add_class::<link::Link>()?;
+    module.add_class::<completion::Completion>()?;
     module.add_class::<aqm::Measurement>()?;
     module.add_function(wrap_pyfunction!(capture::read_pcap, module)?)?;
     module.add_function(wrap_pyfunction!(aqm::run_scenario, module)?)

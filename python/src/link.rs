@@ -7,12 +7,13 @@ use std::sync::{Mutex, PoisonError};
 use std::thread::{self, ThreadId};
 use std::time::Duration;
 
-use onramp::{Credits, Mapping, Sender};
+use onramp::{Credits, Instant, Mapping, Message, Sender};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::PyDict;
 
+use crate::completion::{Completion, Completions};
 use crate::{errors, lines};
 
 /// Bytes that the credits of a link allow, if the program sets only their number of packets.
@@ -27,6 +28,8 @@ pub(crate) struct Link {
     link: onramp::Link,
     /// The link's only sender. The lock is never contended: it only makes the class `Sync`.
     sender: Mutex<Sender>,
+    /// What became of the link's datagrams, if the program wants to know.
+    completions: Option<Completions>,
     thread: ThreadId,
     process: u32,
 }
@@ -48,6 +51,12 @@ fn address(given: &Bound<'_, PyAny>, name: &str) -> PyResult<SocketAddr> {
         IpAddr::V4(_) => SocketAddr::new(host, port),
         IpAddr::V6(host) => SocketAddrV6::new(host, port, label, scope).into(),
     })
+}
+
+/// Reads a time in seconds.
+fn seconds(given: f64, name: &str) -> PyResult<Duration> {
+    Duration::try_from_secs_f64(given)
+        .map_err(|_| errors::value(format!("{name}: {given}: expected seconds, 0 or more")))
 }
 
 /// Returns an address as Python writes it.
@@ -87,8 +96,9 @@ impl Link {
     #[new]
     #[pyo3(signature = (
         local = None, *, qdisc = None, ports = 1, rate = None, mtu = None, credits = None,
-        seed = None
+        credit_time = None, completions = false, seed = None
     ))]
+    #[expect(clippy::too_many_arguments, reason = "Python names them")]
     fn new(
         local: Option<&Bound<'_, PyAny>>,
         qdisc: Option<&Bound<'_, PyAny>>,
@@ -96,6 +106,8 @@ impl Link {
         rate: Option<&str>,
         mtu: Option<u32>,
         credits: Option<u32>,
+        credit_time: Option<f64>,
+        completions: bool,
         seed: Option<u64>,
     ) -> PyResult<Self> {
         let any = SocketAddr::from(([0, 0, 0, 0], 0));
@@ -113,23 +125,32 @@ impl Link {
         if let Some(packets) = credits {
             builder = builder.credits(Credits { packets, bytes: CREDIT_BYTES });
         }
+        if let Some(time) = credit_time {
+            builder = builder.credit_time(seconds(time, "credit_time")?);
+        }
         if let Some(seed) = seed {
             builder = builder.seed(seed);
         }
         let link = builder.build().map_err(errors::build)?;
-        let sender = Mutex::new(link.sender());
+        let mut sender = link.sender();
+        let completions = completions.then(|| Completions::of(&mut sender));
+        let sender = Mutex::new(sender);
         let (thread, process) = (thread::current().id(), std::process::id());
-        Ok(Self { link, sender, thread, process })
+        Ok(Self { link, sender, completions, thread, process })
     }
 
     /// Gives datagrams to the link, as many as it has room for, and returns their number.
     ///
     /// Never waits. ``dest`` is the address of the receiver: an IP address and a port. ``flow`` is
     /// the key of the flow (None: all datagrams to one destination are one flow), ``pacing_rate``
-    /// the rate to which ``fq`` paces the flow, such as ``"2mbit"``, headers included.
+    /// the rate to which ``fq`` paces the flow, such as ``"2mbit"``, headers included. With
+    /// ``segment``, each payload is several datagrams of so many bytes, the last one of the rest,
+    /// which qdiscs see as one packet. ``fq`` and ``etf`` hold datagrams back until ``txtime``, in
+    /// seconds of ``time.monotonic()``. ``cookie`` is a number that the completions have.
     #[expect(clippy::too_many_arguments, reason = "Python names them")]
     #[pyo3(signature = (
-        dest, payloads, *, flow = None, priority = 0, mark = 0, ecn = 0, pacing_rate = None
+        dest, payloads, *, flow = None, priority = 0, mark = 0, ecn = 0, pacing_rate = None,
+        segment = 0, txtime = None, cookie = 0
     ))]
     fn try_send(
         &mut self,
@@ -140,27 +161,55 @@ impl Link {
         mark: u32,
         ecn: u8,
         pacing_rate: Option<&str>,
+        segment: u16,
+        txtime: Option<f64>,
+        cookie: u64,
     ) -> PyResult<usize> {
         self.check()?;
         let dest = address(dest, "dest")?;
         if ecn > 3 {
             return Err(errors::value(format!("ecn: {ecn}: expected 0 to 3")));
         }
+        let txtime = txtime.map(|time| seconds(time, "txtime")).transpose()?;
+        let txtime = txtime.map(|time| Instant(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)));
         let key = flow.unwrap_or_else(|| {
             let mut hasher = DefaultHasher::new();
             dest.hash(&mut hasher);
             hasher.finish()
         });
+        if let Some(completions) = &self.completions {
+            completions.check()?;
+        }
         let sender = self.sender();
         let flow = sender.flow_with(dest, Mapping::Hash(key));
         let mut flow = flow.with_priority(priority).with_mark(mark).with_ecn(ecn);
         if let Some(rate) = pacing_rate {
             flow.set_pacing_rate(lines::rate(rate)?);
         }
+        let mut send = || {
+            let messages = payloads.iter().map(|payload| {
+                // A payload that is no longer than one segment is one datagram.
+                let segment = if payload.len() > segment.into() { segment } else { 0 };
+                Message { payload, segment, ecn: None, txtime, cookie }
+            });
+            sender.try_send_messages(&flow, messages)
+        };
         // The second try sends packets that are only staged, if that frees credit.
-        let tried = sender.try_send_batch(&flow, &payloads);
-        let tried = tried.or_else(|_| sender.try_send_batch(&flow, &payloads));
+        let tried = send().or_else(|_| send());
         tried.or_else(|error| errors::send(error).map_or(Ok(0), Err))
+    }
+
+    /// Returns what became of the datagrams that have left, or were dropped, since the last call.
+    ///
+    /// The link must have been made with ``completions=True``. It accepts no datagrams while 65,536
+    /// completions wait. They come in no particular order, one for each payload.
+    fn completions(&mut self) -> PyResult<Vec<Completion>> {
+        self.check()?;
+        self.sender().reclaim();
+        match &self.completions {
+            Some(completions) => Ok(completions.take()),
+            None => Err(errors::value("completions: the link was made without completions=True")),
+        }
     }
 
     /// Sends the datagrams whose time has come. Call it when ``fileno()`` is readable.

@@ -102,6 +102,91 @@ def test_pacing_and_flows(receiver):
     assert run(main()) > 0.09
 
 
+def test_completions_say_what_became_of_each_payload(receiver):
+    """Two packets wait behind a plug, which has no room for the third."""
+
+    async def main():
+        async with onramp.Link(HERE, qdisc="plug limit 3000", completions=True) as link:
+            began = time.monotonic()
+            for cookie in (5, 6, 7):
+                await link.send(receiver.getsockname(), bytes(1400), cookie=cookie, flow=9)
+            dropped = link.completions()
+            pulled = time.monotonic()
+            link.tc("qdisc change root plug release_indefinite")
+            await link.flush()
+            told = sorted(link.completions(), key=lambda completion: completion.cookie)
+            assert link.completions() == []
+            return began, pulled, time.monotonic(), dropped, told
+
+    began, pulled, ended, dropped, told = run(main())
+    assert [(one.cookie, one.drop_reason) for one in dropped] == [(7, "overlimit")]
+    assert [(one.cookie, one.drop_reason) for one in told] == [(5, None), (6, None)]
+    assert {(one.flow, one.length) for one in dropped + told} == {(9, 1442)}
+    assert began <= dropped[0].accepted <= dropped[0].left <= pulled
+    for one in told:
+        assert began <= one.accepted <= pulled <= one.left <= ended
+    assert repr(dropped[0]).startswith("<onramp.Completion cookie=7 flow=9 length=1442: overlimit")
+
+
+def test_a_payload_of_segments_is_one_packet(receiver):
+    link = onramp.Link(HERE, qdisc="pfifo", completions=True)
+    dest = receiver.getsockname()
+    payload = b"a" * 500 + b"b" * 500 + b"c" * 20
+    assert link.try_send(dest, [payload, b"short"], segment=500, cookie=1) == 2
+    while link.in_flight():
+        link.run()
+    assert [receiver.recv(2000) for _ in range(4)] == [
+        b"a" * 500,
+        b"b" * 500,
+        b"c" * 20,
+        b"short",
+    ]
+    assert sorted(completion.length for completion in link.completions()) == [
+        5 + 42,
+        1020 + 3 * 42,
+    ]
+    assert link.stats()["submitted"] == 2
+    with pytest.raises(OverflowError):
+        link.try_send(dest, [payload], segment=65_536)
+
+
+def test_a_datagram_leaves_at_its_time(receiver):
+    link = onramp.Link(HERE, qdisc="fq", completions=True)
+    due = time.monotonic() + 0.05
+    assert link.try_send(receiver.getsockname(), [b"later"], txtime=due) == 1
+    assert link.in_flight() == 1 and link.completions() == []
+    while link.in_flight():
+        assert select.select([link.fileno()], [], [], LONG)[0]
+        link.run()
+    assert [completion.left >= due for completion in link.completions()] == [True]
+    assert receiver.recv(9) == b"later"
+
+
+def test_credits_in_time_bound_the_queue(receiver):
+    """Two packets may be in flight until the link knows its rate, and never more than credits."""
+    held = []
+    for credit_time in (None, 0.001):
+        link = onramp.Link(HERE, qdisc="netem delay 200s", credits=8, credit_time=credit_time)
+        held.append(link.try_send(receiver.getsockname(), [b"x"] * 20))
+    assert held == [8, 2]
+
+
+def test_completions_that_nobody_takes_end_the_sending(receiver):
+    link = onramp.Link(HERE, qdisc="blackhole", completions=True)
+    dest, sent = receiver.getsockname(), 0
+    with pytest.raises(OSError, match="65536 completions wait") as full:
+        for _ in range(2000):
+            sent += link.try_send(dest, [b"x"] * 64)
+            link.in_flight()
+    assert full.value.errno == errno.ENOBUFS and sent >= 65_536
+    told = link.completions()
+    assert {completion.drop_reason for completion in told} == {"blackhole"}
+    assert len(told) + link.in_flight() == sent
+    assert link.try_send(dest, [b"x"]) == 1
+    with pytest.raises(ValueError, match="completions=True"):
+        onramp.Link(HERE).completions()
+
+
 def test_a_cancelled_task_leaves_the_others_their_turns(receiver):
     async def main():
         link = onramp.Link(HERE, qdisc="tbf rate 80kbit burst 1600 limit 1mb", credits=2)
@@ -187,6 +272,8 @@ def test_errors_are_those_of_the_system_or_of_values(receiver):
         ({"rate": "fast"}, "such as 10mbit"),
         ({"credits": 0}, "credits is 0; expected 1 to 32768 packets"),
         ({"ports": 0}, "ports"),
+        ({"credit_time": -1}, "credit_time: -1: expected seconds"),
+        ({"credit_time": float("nan")}, "credit_time: NaN: expected seconds"),
     ]:
         with pytest.raises(ValueError) as wrong:
             onramp.Link(**arguments)
@@ -200,6 +287,7 @@ def test_errors_are_those_of_the_system_or_of_values(receiver):
         ((("example.org", 1), [b""]), "dest: \"example.org\" is no IP address"),
         ((dest, [b""], {"ecn": 4}), "ecn: 4"),
         ((dest, [b""], {"pacing_rate": "x"}), "such as 10mbit"),
+        ((dest, [b""], {"txtime": float("inf")}), "txtime: inf: expected seconds"),
     ]:
         *arguments, options = (*arguments, {}) if len(arguments) == 2 else arguments
         with pytest.raises(ValueError) as wrong:
@@ -230,7 +318,8 @@ def test_another_thread_is_refused(receiver):
     found = []
 
     def use():
-        for call in (link.run, link.stats, link.in_flight, link.fileno, link.shut):
+        calls = (link.run, link.stats, link.in_flight, link.fileno, link.shut, link.completions)
+        for call in calls:
             with pytest.raises(RuntimeError, match="belongs to the thread"):
                 call()
             found.append(call)
@@ -238,7 +327,7 @@ def test_another_thread_is_refused(receiver):
     other = threading.Thread(target=use)
     other.start()
     other.join()
-    assert len(found) == 5 and link.stats()["sent"] == 0
+    assert len(found) == 6 and link.stats()["sent"] == 0
 
 
 def test_another_loop_is_refused_while_the_first_exists(receiver):

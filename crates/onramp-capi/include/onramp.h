@@ -192,8 +192,11 @@ typedef struct onramp_options {
     uint32_t credit_bytes;
     /* Largest packet on the wire, link header included, bytes; 0: as the device says. */
     uint32_t mtu;
-    /* Set to 0. */
-    uint32_t reserved;
+    /* Most time that packets of a sender wait in the link, microseconds: the sender may have as
+     * many bytes in flight as leave in this time at their present rate, but two packets in any
+     * case, and never more than its credits. 1,000 to 10,000 are good values; less than the delay
+     * of a netem costs rate. 0: the credits alone bound the queue. */
+    uint32_t credit_time_us;
     /* Seed of the random numbers of qdiscs, for tests that have to repeat exactly; 0: random. */
     uint64_t seed;
 } onramp_options;

@@ -97,8 +97,11 @@ pub struct Options {
     pub credit_bytes: u32,
     /// Largest packet on the wire, link header included, bytes; 0: as the device says.
     pub mtu: u32,
-    /// Set to 0.
-    pub reserved: u32,
+    /// Most time that packets of a sender wait in the link, microseconds: the sender may have as
+    /// many bytes in flight as leave in this time at their present rate, but two packets in any
+    /// case, and never more than its credits. 1,000 to 10,000 are good values; less than the delay
+    /// of a netem costs rate. 0: the credits alone bound the queue.
+    pub credit_time_us: u32,
     /// Seed of the random numbers of qdiscs, for tests that have to repeat exactly; 0: random.
     pub seed: u64,
 }

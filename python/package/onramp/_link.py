@@ -20,8 +20,10 @@ class Link(_native.Link):
     ``local`` is the address to which the sockets are bound (None: any), ``qdisc`` one qdisc or
     lines of tc, as ``Tree`` takes them (None: ``fq``), ``ports`` the number of sockets, each with a
     tree of its own, ``rate`` a rate that all ports together may not exceed, ``mtu`` the size of the
-    largest packet in bytes, ``credits`` how many datagrams may be in the link at a time (None: 96),
-    ``seed`` that of random choices.
+    largest packet in bytes, ``credits`` how many payloads may be in the link at a time (None: 96),
+    ``credit_time`` for how many seconds they may wait there, about, at any rate (None: for as long
+    as they need; 0.001 to 0.01 are good values), ``completions`` whether the program wants to know
+    what became of each of them (``link.completions()``), ``seed`` that of random choices.
 
     The link has no thread. In an asyncio program, the event loop in which the first datagram was
     sent does its work. Any other program calls ``run`` whenever ``fileno()`` is readable, and sends
@@ -97,6 +99,9 @@ class Link(_native.Link):
         mark: int = 0,
         ecn: int = 0,
         pacing_rate: Optional[str] = None,
+        segment: int = 0,
+        txtime: Optional[float] = None,
+        cookie: int = 0,
     ) -> None:
         """Gives a datagram to the link. Waits while the link has no room.
 
@@ -104,9 +109,14 @@ class Link(_native.Link):
         the flow; None: all datagrams to one destination are one flow. Qdiscs treat the flows
         fairly, and keep the order of each. ``priority``, ``mark`` and ``ecn`` are those of the
         packet, and ``pacing_rate`` the rate to which ``fq`` paces the flow, such as ``"2mbit"``.
+        With ``segment``, ``data`` is several datagrams of so many bytes each, the last one of the
+        rest; qdiscs see them as one packet. ``fq`` and ``etf`` hold a datagram back until
+        ``txtime``, in seconds of ``time.monotonic()``. ``cookie`` is a number by which the program
+        recognises the datagram's completion.
 
         A task that is cancelled meanwhile has sent nothing. Raises ``OSError``: ``EMSGSIZE`` if no
-        datagram can be so large, ``ESHUTDOWN`` if the link is closed, ``EIO`` if its port is dead.
+        datagram can be so large, ``ESHUTDOWN`` if the link is closed, ``EIO`` if its port is dead,
+        ``ENOBUFS`` if 65,536 completions wait.
         """
         await self.send_batch(
             dest,
@@ -116,6 +126,9 @@ class Link(_native.Link):
             mark=mark,
             ecn=ecn,
             pacing_rate=pacing_rate,
+            segment=segment,
+            txtime=txtime,
+            cookie=cookie,
         )
 
     async def send_batch(
@@ -128,6 +141,9 @@ class Link(_native.Link):
         mark: int = 0,
         ecn: int = 0,
         pacing_rate: Optional[str] = None,
+        segment: int = 0,
+        txtime: Optional[float] = None,
+        cookie: int = 0,
     ) -> None:
         """Gives datagrams of one flow to the link, as ``send`` does, at less cost for each.
 
@@ -146,6 +162,9 @@ class Link(_native.Link):
                     mark=mark,
                     ecn=ecn,
                     pacing_rate=pacing_rate,
+                    segment=segment,
+                    txtime=txtime,
+                    cookie=cookie,
                 )
                 del rest[:sent]
                 if not sent:

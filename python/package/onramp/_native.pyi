@@ -14,6 +14,7 @@ __all__ = [
     "Replay",
     "Capture",
     "Link",
+    "Completion",
     "Measurement",
     "read_pcap",
     "run_scenario",
@@ -151,6 +152,8 @@ class Link:
         rate: Optional[str] = None,
         mtu: Optional[int] = None,
         credits: Optional[int] = None,
+        credit_time: Optional[float] = None,
+        completions: bool = False,
         seed: Optional[int] = None,
     ) -> Link: ...
     def try_send(
@@ -163,7 +166,11 @@ class Link:
         mark: int = 0,
         ecn: int = 0,
         pacing_rate: Optional[str] = None,
+        segment: int = 0,
+        txtime: Optional[float] = None,
+        cookie: int = 0,
     ) -> int: ...
+    def completions(self) -> List[Completion]: ...
     def run(self) -> Optional[float]: ...
     def fileno(self) -> int: ...
     def in_flight(self) -> int: ...
@@ -171,6 +178,21 @@ class Link:
     def local_addr(self, port: int = 0) -> _Address: ...
     def stats(self) -> Dict[str, Any]: ...
     def shut(self) -> int: ...
+
+@final
+class Completion:
+    @property
+    def cookie(self) -> int: ...
+    @property
+    def flow(self) -> int: ...
+    @property
+    def length(self) -> int: ...
+    @property
+    def drop_reason(self) -> Optional[str]: ...
+    @property
+    def accepted(self) -> float: ...
+    @property
+    def left(self) -> Optional[float]: ...
 
 @final
 class Measurement:

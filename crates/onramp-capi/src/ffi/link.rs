@@ -64,11 +64,10 @@ unsafe fn read(options: *const Options) -> Result<Option<Options>> {
         );
         return Err(Error::invalid(text));
     }
-    if options.flags & !(ONRAMP_NO_GSO | ONRAMP_TXTIME) != 0 || options.reserved != 0 {
+    if options.flags & !(ONRAMP_NO_GSO | ONRAMP_TXTIME) != 0 {
         let text = format!(
-            "flags of the options is {:#x} and reserved is {}; expected ONRAMP_NO_GSO and \
-             ONRAMP_TXTIME, and 0",
-            options.flags, options.reserved
+            "flags of the options is {:#x}; expected ONRAMP_NO_GSO and ONRAMP_TXTIME",
+            options.flags
         );
         return Err(Error::invalid(text));
     }
@@ -98,6 +97,9 @@ unsafe fn build(
             let or = |given: u32, default| if given > 0 { given } else { default };
             let (packets, bytes) = (or(packets, CREDIT_PACKETS), or(bytes, CREDIT_BYTES));
             builder = builder.credits(Credits { packets, bytes });
+        }
+        if options.credit_time_us > 0 {
+            builder = builder.credit_time(Duration::from_micros(options.credit_time_us.into()));
         }
         builder = if options.mtu > 0 { builder.mtu(options.mtu) } else { builder };
         builder = if options.seed > 0 { builder.seed(options.seed) } else { builder };

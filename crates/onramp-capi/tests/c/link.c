@@ -246,6 +246,35 @@ static void room(void)
     CHECK(close(out) == 0 && close(in) == 0);
 }
 
+/* With credits in time, two packets may be in flight until the link has shown its rate. */
+static void room_in_time(void)
+{
+    struct sockaddr_in here;
+    int fd = udp_socket(&here);
+    onramp_link *link = NULL;
+    onramp_sender *sender = NULL;
+    onramp_flow flow;
+    onramp_options options = {0};
+    struct iovec part = {"0123456789", 10};
+    onramp_msg msgs[9];
+    options.size = sizeof options;
+    options.tc = "qdisc add root handle 1: plug limit 1000000";
+    options.credit_packets = 6;
+    options.credit_time_us = 1000;
+    for (int i = 0; i < 9; i++)
+        msgs[i] = message(&part, 1);
+    GIVES(0, onramp_link_sockets(&link, &fd, 1, &options));
+    GIVES(0, onramp_sender_new(&sender, link, 0));
+    GIVES(0, onramp_flow_init(&flow, sender, (struct sockaddr *)&here, sizeof here));
+    GIVES(2, onramp_send(sender, &flow, msgs, 9));
+    FAILS(EAGAIN, "no room", onramp_send(sender, &flow, msgs, 1));
+    GIVES(0, onramp_link_tc(link, "qdisc change root plug release_indefinite", NULL, 0));
+    GIVES(0, onramp_sender_wait(sender, &flow, 10, 60 * SECOND));
+    GIVES(0, onramp_sender_free(sender));
+    GIVES(0, onramp_link_free(link));
+    CHECK(close(fd) == 0);
+}
+
 /* A device of this program, and what its callbacks have seen. */
 struct device {
     onramp_link *link;
@@ -510,6 +539,7 @@ int main(void)
     sockets();
     like_sendmmsg();
     room();
+    room_in_time();
     devices();
     device_that_lies();
     misuse();

@@ -18,6 +18,9 @@ const SYMBOL: &str = "onramp_preload";
 /// or in `../lib/onramp`.
 pub(super) fn find() -> Result<PathBuf> {
     if let Some(path) = env::var_os(VARIABLE).map(PathBuf::from) {
+        if path.as_os_str().is_empty() {
+            return Err(anyhow!("{VARIABLE} is empty: name the library in it, or unset it"));
+        }
         let found = path.canonicalize();
         let found = found.map_err(|error| {
             anyhow!("{VARIABLE}: cannot find the library {}: {error}", path.display())

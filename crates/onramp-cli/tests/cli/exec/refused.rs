@@ -312,6 +312,7 @@ fn the_library_must_be_found() {
     };
     assert_fails(&run(None), 1, &["libonramp_preload.so", "cargo build", "ONRAMP_PRELOAD"]);
     assert_fails(&run(Some(Path::new("/no/such.so"))), 1, &["ONRAMP_PRELOAD", "/no/such.so"]);
+    assert_fails(&run(Some(Path::new(""))), 1, &["ONRAMP_PRELOAD is empty", "unset"]);
     let text = folder.path().join("text.so");
     fs::write(&text, "no library").expect("room");
     for other in [&text, &copy, folder.path()] {
