@@ -79,7 +79,9 @@ impl Link {
 
     /// Makes a sender with credits of its own, in place of those of the link
     /// ([`LinkBuilder::credits`]): more for a sender of long bursts, fewer for one whose packets
-    /// must not wait long. [`LinkBuilder::credits_per_port`] bounds these credits, too.
+    /// must not wait long. [`LinkBuilder::credits_per_port`], which is 8192 packets for each port
+    /// unless the link's credits are set, bounds these credits, too: [`Sender::credits`] says what
+    /// the sender has at present.
     ///
     /// [`LinkBuilder::credits`]: crate::LinkBuilder::credits
     /// [`LinkBuilder::credits_per_port`]: crate::LinkBuilder::credits_per_port

@@ -22,6 +22,7 @@ use self::message::LENT_MIN;
 use self::watch::Watched;
 use crate::shared::{Handle, Shared};
 use crate::stats::{SenderCounters, SenderEnd};
+use crate::sync::atomic::{AtomicBool, AtomicU32};
 use crate::sync::thread;
 use crate::{Flow, Mapping, Rejected, SendError, TrySendError};
 
@@ -57,6 +58,8 @@ pub struct Sender {
     slice_over: bool,
     /// Whether the last call that takes a packet found no credit and returned `Full`.
     told_full: bool,
+    /// Since when the sender's task waits for room and no packet has come home.
+    waits_since: Option<Instant>,
     watched: Watched,
     /// Bounds what is in flight by a time; `None`: only the credits bound it.
     credit_time: Option<CreditTime>,
@@ -72,7 +75,12 @@ impl Sender {
     pub(crate) fn new(handle: Arc<Handle>, credits: Credits) -> Self {
         let mut pool = Pool::new(credits);
         let bell = pool.bell().unwrap_or_else(|| unreachable!("nobody else has the pool"));
-        let end = Arc::new(SenderEnd { counters: SenderCounters::default(), bell: Arc::new(bell) });
+        let end = Arc::new(SenderEnd {
+            counters: SenderCounters::default(),
+            bell: Arc::new(bell),
+            lacks_with: AtomicU32::new(0),
+            looks: AtomicBool::new(false),
+        });
         handle.shared.add_sender(end.clone());
         let (waker, corked) = (ThreadWaker::default(), Vec::new());
         let slice_start = Instant(0);
@@ -88,6 +96,7 @@ impl Sender {
             slice_start,
             slice_over: false,
             told_full: false,
+            waits_since: None,
             watched: Watched::default(),
             credit_time: None,
             on_complete: None,
@@ -498,6 +507,17 @@ impl Sender {
         };
         watched.end_cancels(pool);
         count
+    }
+
+    /// Returns the credits that this sender has at present: those that it was made with, or its part
+    /// of the [credits of the ports](crate::LinkBuilder::credits_per_port) if that is fewer packets.
+    /// The part changes as senders and ports come and go. With a [time](Self::set_credit_time), the
+    /// bytes are those of the present rate.
+    #[must_use]
+    pub fn credits(&self) -> Credits {
+        let Credits { packets, bytes } = self.pool.credits();
+        let bytes = self.credit_time.as_ref().map_or(bytes, |bound| bytes.min(bound.limit));
+        Credits { packets: packets.min(self.shared().fair_credits()), bytes }
     }
 
     /// Returns the number of this sender's packets that use its credits. Counted are packets that

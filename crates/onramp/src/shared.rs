@@ -99,6 +99,8 @@ pub(crate) struct Read {
     pub(crate) credits: Credits,
     /// The credits of each sender in time, unless the program sets them for a sender.
     pub(crate) credit_time: Option<Duration>,
+    /// How long a sender waits until half of its packets in flight have come home, nanoseconds.
+    pub(crate) patience_ns: u64,
     /// Counts the cancels of the link's senders, see [`Sender::cancel`](crate::Sender::cancel).
     pub(crate) cancels: Cancels,
     /// The number of packets that all senders together should have in flight for each port; `None`
@@ -252,10 +254,6 @@ impl LinkConfig {
 struct Senders {
     live: Vec<Arc<SenderEnd>>,
     gone: Totals,
-    /// The fair share (packets that each sender may have in flight) at the time at which all
-    /// waiting senders were last woken because the share had grown. If the share has fallen since
-    /// then: the lowest share since then.
-    told_share: u32,
     recalls: Recalls,
 }
 
@@ -265,6 +263,7 @@ pub(crate) struct Setup {
     pub(crate) credits: Credits,
     pub(crate) credits_per_port: Option<u32>,
     pub(crate) credit_time: Option<Duration>,
+    pub(crate) patience_ns: u64,
     pub(crate) rate: Option<SharedRate>,
     pub(crate) runners: usize,
     pub(crate) priority: Option<onramp_dev::Priority>,
@@ -318,6 +317,7 @@ impl Shared {
             clock: MonotonicClock,
             credits: setup.credits,
             credit_time: setup.credit_time,
+            patience_ns: setup.patience_ns,
             cancels: Cancels::default(),
             credits_per_port: setup.credits_per_port,
             processors: thread::available_parallelism()
@@ -615,32 +615,42 @@ impl Shared {
     pub(crate) fn share_out(&self, change: i32) {
         // The lock lets only one thread at a time share out credits, so that an older
         // computation never overwrites the result of a newer one.
-        let Some(mut senders) = self.senders() else { return };
+        let Some(senders) = self.senders() else { return };
         let ports = if self.rig.gate.is_one() { 1 } else { self.slots.open().count() };
         let ports = u32::try_from(ports).unwrap_or(u32::MAX);
         // Relaxed: any recent number of senders will do.
-        let before = self.written.live.fetch_add(change.cast_unsigned(), Ordering::Relaxed);
-        let live = before.wrapping_add_signed(change);
+        let live = self.written.live.fetch_add(change.cast_unsigned(), Ordering::Relaxed);
+        let live = live.wrapping_add_signed(change);
         let share = self.credits_per_port.map_or(u32::MAX, |credits| {
             (credits.saturating_mul(ports) / live.max(1)).max(CREDITS_MIN)
         });
         // Relaxed: only a thread that holds the lock on the senders writes the share.
-        if self.fair.0.load(Ordering::Relaxed) != share {
-            self.fair.0.store(share, Ordering::Relaxed); // Relaxed: senders may read an old share.
+        let before = self.fair.0.load(Ordering::Relaxed);
+        if before == share {
+            return;
         }
-        // A sender that waits because its share was too small may have room now. Wake waiting
-        // senders only when the share has doubled or has reached the credits of a sender, because
-        // each such wake-up makes all of them check again.
-        let useful = share.min(self.credits.packets);
-        let grown = useful >= senders.told_share.saturating_mul(2)
-            || useful == self.credits.packets && senders.told_share < useful;
-        if grown || useful < senders.told_share {
-            senders.told_share = useful;
-        }
+        // SeqCst: pairs with `share_for`. Either a sender that looks for a credit sees the new
+        // share, or this thread sees below that the sender lacks a credit.
+        self.fair.0.store(share, Ordering::SeqCst);
+        // Wake each sender that had no room with the share before, and has room with this one.
+        let has_room_now = |end: &&Arc<SenderEnd>| {
+            // SeqCst: see the store above.
+            (before..share).contains(&end.lacks_with.load(Ordering::SeqCst))
+        };
+        let ends: Vec<_> = senders.live.iter().filter(has_room_now).cloned().collect();
+        // Release the lock first, as in `ring_all`.
         drop(senders);
-        if grown {
-            self.ring_all();
-        }
+        ends.iter().for_each(|end| end.bell.ring());
+    }
+
+    /// Returns the number of packets that the sender of `end`, which has `out` packets out and
+    /// looks for a credit, may have in flight. If the sender has no room then, the thread that
+    /// raises the number rings its bell.
+    pub(crate) fn share_for(&self, end: &SenderEnd, out: u32) -> u32 {
+        // SeqCst: pairs with `share_out`. Either the thread that raises the share sees that this
+        // sender lacks a credit, or this sender sees the new share.
+        end.lacks_with.store(out, Ordering::SeqCst);
+        self.fair.0.load(Ordering::SeqCst) // SeqCst: see the store above.
     }
 
     /// Whether the link has more senders than the machine has processors.

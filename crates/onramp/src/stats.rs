@@ -7,6 +7,7 @@ use onramp_core::stats::PortSnapshot as Port;
 use onramp_queue::{Bell, Counter, DropReason};
 
 use crate::runner::RunnerStats;
+use crate::sync::atomic::{AtomicBool, AtomicU32};
 
 pub use onramp_core::stats::PortSnapshot;
 
@@ -32,6 +33,11 @@ pub(crate) struct SenderEnd {
     /// The bell of the sender (a flag and a waker), by which other threads wake the sender even if
     /// no packet of it is in the link.
     pub(crate) bell: Arc<Bell>,
+    /// Number of packets that the sender had out when it last looked for a credit in vain.
+    pub(crate) lacks_with: AtomicU32,
+    /// Whether the sender's task has asked to be woken at the next recall, to look whether packets
+    /// have come home.
+    pub(crate) looks: AtomicBool,
 }
 
 /// Sums of the counters of several senders.

@@ -12,6 +12,9 @@ const SLACK_MAX_NS: u64 = 1_000_000_000;
 /// Longest time that a runner may spin before each instant, nanoseconds.
 const SPIN_MAX_NS: u64 = 1_000_000;
 
+/// The default of [`LinkBuilder::patience`].
+pub(super) const PATIENCE: Duration = Duration::from_millis(10);
+
 /// Checks that all times are within their ranges.
 pub(super) fn check(timing: Timing) -> Result<(), BuildError> {
     let number = |ns: u64, unit: u64| usize::try_from(ns / unit).unwrap_or(usize::MAX);
@@ -30,7 +33,7 @@ pub(super) fn check(timing: Timing) -> Result<(), BuildError> {
     Ok(())
 }
 
-fn ns(time: Duration) -> u64 {
+pub(super) fn ns(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
@@ -44,6 +47,19 @@ impl LinkBuilder {
     #[must_use]
     pub fn credit_time(mut self, time: Duration) -> Self {
         self.credit_time = Some(time);
+        self
+    }
+
+    /// Sets how long a sender that waits for room waits until half of its packets in flight have
+    /// come home, so that it wakes once for many packets. Then it takes what has come; if nothing
+    /// has, it waits for one packet. Default: 10 ms.
+    ///
+    /// Lower it where packets that are held for long (in a `netem`, by a paced flow, by a receiver)
+    /// use some of a sender's credits, and the others must be used again at once. With 0, a sender
+    /// may wake for each packet.
+    #[must_use]
+    pub fn patience(mut self, patience: Duration) -> Self {
+        self.patience = patience;
         self
     }
 

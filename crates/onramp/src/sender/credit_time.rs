@@ -23,7 +23,7 @@ pub(super) struct CreditTime {
     /// The present window: what has left since it began.
     window: Left,
     /// How much may be in flight, by the window before the present one.
-    limit: u32,
+    pub(super) limit: u32,
     /// Whether the next packet may exceed the limit: when the sender last looked for room, it had
     /// nothing in flight, so nothing would come home for which it could wait.
     excused: bool,

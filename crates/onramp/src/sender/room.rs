@@ -2,8 +2,10 @@
 //!
 //! While a port has packets that no other thread is sending, a waiting sender sends them.
 //! Otherwise, it sleeps, and its pool wakes it when half of the packets that it has in flight have
-//! come home. In a link without threads, it also makes the rounds of the runner: the program that
-//! should make them may be this very thread.
+//! come home. If they need longer than [`LinkBuilder::patience`](crate::LinkBuilder::patience),
+//! perhaps because they wait for their time in a `netem` or with a receiver, the sender takes what
+//! has come, or waits for the next one. In a link without threads, it also makes the rounds of the
+//! runner: the program that should make them may be this very thread.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -18,6 +20,7 @@ use crate::Flow;
 use crate::runner::WISH_NS;
 use crate::shared::{BoxDevice, Shared};
 use crate::slots::Slot;
+use crate::sync::atomic::Ordering;
 use crate::sync::thread;
 
 /// Longest sleep of a sender that cannot ask its pool for a wake-up yet, because another thread is
@@ -68,8 +71,12 @@ impl Sender {
     pub fn poll_ready(&mut self, cx: &mut Context<'_>, flow: &Flow, payload: usize) -> Poll<()> {
         let payload = u32::try_from(payload).unwrap_or(u32::MAX);
         self.told_full = false;
+        // Relaxed: a bell that rings although the task waits no longer does no harm.
+        self.end.looks.store(false, Ordering::Relaxed);
         loop {
-            self.reclaim();
+            if self.reclaim() > 0 {
+                self.waits_since = None;
+            }
             if !self.shared().is_open() && self.refusal(flow).is_some() {
                 if self.shared().is_closed() {
                     // `uncork` drops the packets that the cork holds back, and counts them as
@@ -78,7 +85,7 @@ impl Sender {
                 }
                 return Poll::Ready(());
             }
-            self.pool.allow(self.shared().fair_credits());
+            self.look_for_credit();
             if let Some(port) = self.stuck_at(flow) {
                 self.work_at(port);
                 if self.stuck_at(flow) != Some(port) {
@@ -93,10 +100,12 @@ impl Sender {
                     Armed::Busy => {}
                 }
             } else if self.has_room(payload) {
+                self.waits_since = None;
                 return Poll::Ready(());
             } else if !self.help(self.served_by(flow), HELPED_WAITING) {
                 self.end.counters.waits.add(1);
-                match self.pool.arm(cx.waker(), self.half()) {
+                let need = self.need_of_task();
+                match self.pool.arm(cx.waker(), need) {
                     Armed::Armed => return Poll::Pending,
                     Armed::Ready => continue,
                     Armed::Busy => {}
@@ -118,20 +127,50 @@ impl Sender {
         if !self.uncork_by(deadline) {
             return false;
         }
+        let patience_ns = self.shared().patience_ns;
+        let mut patience = self.shared().clock.now().after(patience_ns);
         loop {
             if !self.shared().is_open() && self.refusal(flow).is_some() {
                 return true;
             }
-            self.pool.allow(self.shared().fair_credits());
+            self.look_for_credit();
             if self.has_room(payload) {
                 return self.has_place(flow, deadline);
             }
-            let in_time = self.wait_returned(self.served_by(flow), self.half(), deadline);
-            self.reclaim();
-            if !in_time && !self.has_room(payload) {
+            let port = self.served_by(flow);
+            let is_patient = self.shared().clock.now() < patience;
+            let in_time = match is_patient {
+                true => self.wait_returned(port, self.half(), deadline.min(patience)),
+                false => self.wait_returned(port, 1, deadline),
+            };
+            let came = self.reclaim() > 0;
+            let now = self.shared().clock.now();
+            if !in_time && (now >= deadline || self.shared().is_copy()) && !self.has_room(payload) {
                 return false;
             }
+            if came {
+                patience = now.after(patience_ns);
+            }
         }
+    }
+
+    /// Lets the pool give out as many packets as the sender's share of the credits allows. If the
+    /// share is too small and grows, the sender's bell rings.
+    fn look_for_credit(&mut self) {
+        let share = self.handle.shared.share_for(&self.end, self.pool.out());
+        self.pool.allow(share);
+    }
+
+    /// Returns how many packets have to come home before the sender's task is woken: half of them
+    /// or, if none has come for long, one. The task is then also woken to look.
+    fn need_of_task(&mut self) -> u32 {
+        let now = self.shared().clock.now();
+        let until = self.waits_since.get_or_insert(now).after(self.handle.shared.patience_ns);
+        if now >= until {
+            return 1;
+        }
+        self.shared().look_at(&self.end, until);
+        self.half()
     }
 
     /// Returns half of the number of packets that this sender has in flight: it waits until so many

@@ -1,5 +1,6 @@
 //! Recalls: wake-ups at a certain time, for tasks that wait for something of which no other thread
-//! tells them, such as that a link is empty. A runner, or the program that does the runner's work,
+//! tells them, such as that a link is empty, or that some of their packets are home, but fewer than
+//! they wait for. A runner, or the program that does the runner's work,
 //! makes them.
 
 use std::mem;
@@ -9,6 +10,8 @@ use onramp_core::Instant;
 use onramp_queue::Bell;
 
 use super::Shared;
+use crate::stats::SenderEnd;
+use crate::sync::atomic::Ordering;
 
 /// The tasks that have asked for a recall.
 #[derive(Debug, Default)]
@@ -49,10 +52,22 @@ impl Shared {
         }
     }
 
+    /// Has the bell of `end`, a sender's, rung at `at`, or earlier if another task asked for an
+    /// earlier time. Takes no lock. Call this before looking whether there is anything to wait for.
+    pub(crate) fn look_at(&self, end: &SenderEnd, at: Instant) {
+        // Relaxed: `recall_by` publishes the request.
+        end.looks.store(true, Ordering::Relaxed);
+        self.rig.recall_by(at);
+    }
+
     /// Wakes the tasks that have asked for a recall. A task that still waits asks again.
     pub(super) fn recall_all(&self) {
         let Some(mut senders) = self.senders() else { return };
-        let bells = mem::take(&mut senders.recalls.bells);
+        let mut bells = mem::take(&mut senders.recalls.bells);
+        // Relaxed: the thread that calls this has taken the time of the recall, and so sees all
+        // requests that were made before.
+        let looks = |end: &&Arc<SenderEnd>| end.looks.swap(false, Ordering::Relaxed);
+        bells.extend(senders.live.iter().filter(looks).map(|end| Arc::clone(&end.bell)));
         // Release the lock first, as in `ring_all`.
         drop(senders);
         bells.iter().for_each(|bell| bell.ring());

@@ -5,7 +5,7 @@ use std::task::Poll;
 use std::thread;
 
 use onramp::dev::{Null, Receiver, loopback};
-use onramp::{Link, SendError, Sender, TrySendError};
+use onramp::{Credits, Link, SendError, Sender, TrySendError};
 
 use crate::common::{LONG, balanced, in_time, until};
 use crate::ready::{Unpark, poll};
@@ -89,6 +89,40 @@ fn a_task_sees_each_step() {
         drop(receiver);
         assert!(sender.flush(LONG));
         balanced(&link.stats());
+    });
+}
+
+/// A sender may have more packets in flight as soon as its share has grown at all, and whether it
+/// has the link's credits or more of its own. A task that waits is woken each time.
+#[test]
+fn a_task_sees_each_credit_more() {
+    in_time(|| {
+        for (own, counts) in [(false, [99, 95, 90, 86]), (true, [99, 86, 60, 2])] {
+            let (lo, receiver) = loopback(10_000);
+            let link = Link::devices([Box::new(lo) as Box<_>]).qdisc("pfifo").build().unwrap();
+            let mut sender = match own {
+                true => link.sender_with(Credits { packets: 5_000, bytes: 1 << 20 }),
+                false => link.sender(),
+            };
+            let flow = sender.flow(None);
+            let mut others: Vec<_> = (0..counts[0]).map(|_| link.sender()).collect();
+            for left in counts {
+                let waker = Unpark::here();
+                if left < counts[0] {
+                    assert_eq!(poll(&mut sender, &flow, &waker), Poll::Pending);
+                    others.truncate(left);
+                    until("the task is woken", || waker.woken() > 0);
+                    assert_eq!(poll(&mut sender, &flow, &waker), Poll::Ready(()), "{left} left");
+                }
+                while sender.try_send(&flow, b"x").is_ok() {}
+                let share = u32::try_from(8_192 / (left + 1)).unwrap();
+                assert_eq!(sender.in_flight(), share.min(if own { 5_000 } else { 96 }));
+                assert_eq!(sender.credits().packets, sender.in_flight());
+            }
+            drop(receiver);
+            assert!(sender.flush(LONG));
+            balanced(&link.stats());
+        }
     });
 }
 

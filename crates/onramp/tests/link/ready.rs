@@ -51,7 +51,7 @@ fn out_of_credit() -> (Arc<Gate>, Link, Sender, Flow) {
 
 fn all_below(packets: u32) -> (Arc<Gate>, Link, Sender, Flow) {
     let gate = Gate::new(false);
-    let link = gated(&gate, "pfifo").credits(credits(packets)).build().unwrap();
+    let link = gated(&gate, "pfifo").credits(credits(packets)).patience(2 * LONG).build().unwrap();
     let mut sender = link.sender();
     let flow = sender.flow(None);
     while sender.try_send(&flow, b"x").is_ok() {}

@@ -10,6 +10,7 @@ use onramp::{Credits, Flow, Link, Mapping, SendError, Sender, TrySendError};
 use crate::common::{Gate, LONG, SHORT, balanced, credits, gated, in_time, until};
 use crate::ready::{Unpark, poll};
 use crate::trap::Deserted;
+use crate::wakes::HOWS;
 
 /// Sends packets until there is no room. Returns how many were sent.
 fn fill(sender: &mut Sender, flow: &Flow, payload: usize) -> u32 {
@@ -159,7 +160,8 @@ fn half_of_what_is_below_wakes_a_sender() {
     in_time(|| {
         for below in [1, 2, 3, 8, 9, 64] {
             let gate = Gate::new(false);
-            let link = gated(&gate, "pfifo").credits(credits(below)).build().unwrap();
+            let link = gated(&gate, "pfifo").credits(credits(below)).patience(2 * LONG);
+            let link = link.build().unwrap();
             let mut sender = link.sender();
             let flow = sender.flow(None);
             assert_eq!(fill(&mut sender, &flow, 10), below);
@@ -181,6 +183,31 @@ fn half_of_what_is_below_wakes_a_sender() {
             assert_eq!((link.stats().waits, link.stats().parks), (1, 1), "woken once");
             gate.open();
             assert!(sender.flush(LONG));
+        }
+    });
+}
+
+/// Most packets of a sender are held for ever. A sender that waits for room goes on with the few
+/// that come home, though they are fewer than the half that would wake it at once.
+#[test]
+fn who_waits_takes_the_few_that_come_home() {
+    in_time(|| {
+        for how in HOWS {
+            let gate = Gate::new(false);
+            let link = gated(&gate, "pfifo").credits(credits(10)).build().unwrap();
+            let mut sender = link.sender();
+            let flow = sender.flow(None);
+            assert_eq!(fill(&mut sender, &flow, 10), 10);
+            thread::scope(|scope| {
+                let waits = link.stats().waits;
+                let thread = scope.spawn(|| how.go_on(&mut sender, &flow));
+                until("it waits", || link.stats().waits > waits);
+                gate.let_go(3);
+                assert_eq!(thread.join().unwrap(), Ok(()), "{how:?}");
+            });
+            gate.open();
+            assert!(sender.flush(LONG));
+            balanced(&link.stats());
         }
     });
 }
