@@ -132,10 +132,15 @@ fn name(text: &str, line: u32, column: u32) -> Option<String> {
             .unwrap_or(argument);
         return Chain::ending(argument).name(before);
     }
-    // An access through a pointer such as a packet: the name of the field follows.
-    let field = rest.strip_prefix('.').and_then(|rest| rest.split(|c| !is_word(c)).next());
-    let field = field.filter(|field| !field.is_empty());
-    (!path.is_empty()).then(|| field.map_or(path.to_owned(), |field| format!("{path}.{field}")))
+    // An access through a pointer such as a packet: the name of the field or method follows.
+    let rest = rest.strip_prefix('.').unwrap_or_default();
+    let field = rest.split(|c| !is_word(c)).next().unwrap_or_default();
+    let call = if rest[field.len()..].starts_with('(') { "()" } else { "" };
+    match (path, field) {
+        ("", _) => None,
+        (_, "") => Some(path.to_owned()),
+        _ => Some(format!("{path}.{field}{call}")),
+    }
 }
 
 fn is_word(c: char) -> bool {
@@ -196,7 +201,10 @@ impl Chain {
         match parts[..] {
             [] => None,
             [only] => Some(meant(before, only).unwrap_or_else(|| whose(only))),
-            [.., owner, last] => Some(format!("{}.{}", typed(whose(owner)), plain(last))),
+            [.., owner, last] => {
+                let last = plain(last);
+                Some(format!("{}.{last}", typed(whose(owner), &last)))
+            }
         }
     }
 }
@@ -210,14 +218,19 @@ fn meant(before: &str, variable: &str) -> Option<String> {
     if is_path { Chain::ending(field).name(before) } else { None }
 }
 
-/// Returns the name of the type for a variable that has the name of a type of the sources: `Intake`
-/// for `intake`. Returns another name as it is.
-fn typed(owner: String) -> String {
+/// Returns the name of the type for a variable that has the name of a type with this field:
+/// `Intake` for `intake`, if the sources have `struct Intake` with such a field. Returns another
+/// name as it is.
+fn typed(owner: String, field: &str) -> String {
     let mut letters = owner.chars();
     let Some(first) = letters.next().filter(char::is_ascii_lowercase) else { return owner };
     let name = format!("{}{}", first.to_ascii_uppercase(), letters.as_str());
-    let is_type = |after| SOURCES.contains(&format!("struct {name}{after}"));
-    if ["<", "(", " {"].into_iter().any(is_type) { name } else { owner }
+    let has_field = |rest: &str| {
+        let body = rest.split("\n}").next().filter(|body| !body.starts_with(is_word));
+        body.is_some_and(|body| body.contains(&format!(" {field}:")))
+    };
+    let is_type = SOURCES.split(&format!("struct {name}")).skip(1).any(has_field);
+    if is_type { name } else { owner }
 }
 
 /// Returns the part of `text`, which ends with a closing bracket, before the bracket that it
@@ -286,6 +299,7 @@ mod tests {
             ("\nimpl Queued {\n @store_part(&self.0, PENDING)", "Queued"),
             ("if @pkt.txtime_ns != 0", "pkt.txtime_ns"),
             ("let meta = &mut @**packet;", "packet"),
+            ("@root.set_now(now)", "root.set_now()"),
         ] {
             assert_eq!(named(text).as_deref(), Some(want), "{text}");
         }

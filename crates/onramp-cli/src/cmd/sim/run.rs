@@ -12,7 +12,7 @@ use super::summary::{self, Spread};
 use crate::error::usage;
 use crate::output::{self, Output};
 use crate::progress::Progress;
-use crate::report::json::pretty;
+use crate::report::json::{number, pretty};
 use crate::report::simulated::{self, Row, Simulated};
 
 /// Simulate one load on a machine of many processors
@@ -81,7 +81,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let mut done = Vec::new();
     if ![&json_output, &html_output].into_iter().flatten().any(Output::is_stdout) {
         let titled = |design: Option<&String>| {
-            design.map_or(scenario.title.clone(), |name| format!("{}, {name}", scenario.title))
+            design.map_or_else(
+                || scenario.title.clone(),
+                |name| format!("{}, {name}", scenario.title),
+            )
         };
         let report = parts.iter().map(|(design, draws)| text(&titled(*design), draws));
         done.push(output::print(&report.collect::<String>()));
@@ -124,7 +127,10 @@ fn row<'a>((design, draws): &Part<'a>) -> Row<'a> {
     Row {
         name: design.map_or("Onramp", |design| design),
         draws,
-        rate: rate.map_or([0.0; 3], |Spread { median, low, high }| [median, low, high]),
+        // With as many digits as in JSON.
+        rate: rate.map_or([0.0; 3], |Spread { median, low, high }| {
+            [median, low, high].map(|rate| number(rate).as_f64().unwrap_or(rate))
+        }),
         figures: summary::cells(draws).collect(),
         warning: summary::unsteady(draws).trim().to_owned(),
     }
