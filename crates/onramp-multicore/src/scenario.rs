@@ -156,7 +156,7 @@ mod tests {
         let paced = Scenario::named("paced-240").unwrap();
         assert_eq!(paced.draw(0).unwrap().pacing, Some(Pacing { bits_per_second: 20_000_000 }));
         let changed = Scenario::named("change-240").unwrap();
-        assert_eq!(changed.draw(0).unwrap().changes_per_second, Some(10_000));
+        assert_eq!(changed.draw(0).unwrap().changes_per_second, Some(2_000));
     }
 
     #[test]
