@@ -28,6 +28,7 @@ const DESIGNS: &[Design] = &[
     Design::Queued,
     Design::BusylockQueued,
     Design::LlistQueued,
+    Design::RingPerSender,
     Design::Onramp,
     Design::OnrampInline,
     Design::OnrampDedicated,
