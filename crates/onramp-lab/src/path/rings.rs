@@ -81,7 +81,7 @@ impl RingPerSender {
             let rings = Rings {
                 producers: producers.into_iter().map(|end| ParkingMutex::new(Some(end))).collect(),
                 ends: LockCell::new(Ends { consumers, first: 0 }),
-                lines: (0..rings).map(|_| Lines::default()).collect(),
+                lines: (0..rings).map(|_| Lines::new()).collect(),
             };
             Place { rings, queue: Queue::new(behind.tree, device, false) }
         };
@@ -202,12 +202,15 @@ impl Path for RingPerSender {
 /// writes; the head, which the owner writes; and the slots, of which a line holds several. On a real
 /// machine, `rtrb` itself touches them, and these functions do nothing.
 #[cfg(not(sim))]
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Lines;
 
 #[cfg(not(sim))]
 #[expect(clippy::unused_self, reason = "used on the simulated machine")]
 impl Lines {
+    const fn new() -> Self {
+        Self
+    }
     #[inline]
     const fn pushed(&self) {}
     #[inline]
@@ -237,20 +240,18 @@ mod simulated {
         slots: Padded<[AtomicU64; RING]>,
     }
 
-    impl Default for Lines {
-        fn default() -> Self {
-            let zero = || Padded(AtomicU64::new(0));
-            let slots = Padded([const { AtomicU64::new(0) }; RING]);
-            Self { tail: zero(), head: zero(), slots }
-        }
-    }
-
     /// Returns the slot of the packet with this number.
     fn slot(number: u64) -> usize {
         usize::try_from(number % RING as u64).unwrap_or(0)
     }
 
     impl Lines {
+        pub(super) fn new() -> Self {
+            let zero = || Padded(AtomicU64::new(0));
+            let slots = Padded([const { AtomicU64::new(0) }; RING]);
+            Self { tail: zero(), head: zero(), slots }
+        }
+
         /// The sender has pushed a packet.
         pub(super) fn pushed(&self) {
             // Relaxed: all simulated threads run in one real thread; `rtrb` orders its own memory.
