@@ -108,7 +108,8 @@ fn name(text: &str, line: u32, column: u32) -> Option<String> {
     let column = usize::try_from(column).ok()?.checked_sub(1)?;
     let begin: usize = text.split_inclusive('\n').take(line).map(str::len).sum();
     let (before, after) = text.split_at_checked(begin + column)?;
-    let after = after.trim_start_matches(['*', '&', '(']);
+    let after = after.trim_start_matches(['*', '&', '(']).trim_start_matches("mut ");
+    let after = after.trim_start_matches(['*', '(']);
     let path = after.split(|c: char| !(is_word(c) || c == ':')).next().unwrap_or_default();
     let rest = &after[path.len()..];
     let receiver = before.trim_end().strip_suffix('.').filter(|it| !it.ends_with('.'));
@@ -299,6 +300,7 @@ mod tests {
             ("\nimpl Queued {\n @store_part(&self.0, PENDING)", "Queued"),
             ("if @pkt.txtime_ns != 0", "pkt.txtime_ns"),
             ("let meta = &mut @**packet;", "packet"),
+            ("let ends = @&mut *guard;", "guard"),
             ("@root.set_now(now)", "root.set_now()"),
         ] {
             assert_eq!(named(text).as_deref(), Some(want), "{text}");

@@ -150,8 +150,8 @@ fn what_cannot_run_is_told() {
     assert!(matches!(outside, Err(Error::Thread(..))), "{outside:?}");
 }
 
-/// A ring holds 256 packets. If the device is slow and senders may have more in flight, rings become
-/// full, and each packet that finds its ring full is counted.
+/// A ring holds 256 packets. If the device is slow and senders may have more in flight, rings
+/// become full, and each packet that finds its ring full is counted.
 #[test]
 fn a_full_ring_drops_what_comes() {
     let slow = |credits| Cell {

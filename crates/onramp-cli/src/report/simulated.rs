@@ -113,8 +113,8 @@ pub(crate) fn page(run: &Simulated<'_>) -> String {
             "The production sources run on a simulated machine whose memory costs what public "
             "measurements say. What the machine, the program and the driver cost is drawn from "
             "intervals that have sources; the first draw takes the middle of each. The shares, the "
-            "send times, the locks and the fields are those of the first draw. docs/scaling.md tells "
-            "how far to trust such a prediction."
+            "send times, the locks and the fields are those of the first draw. docs/scaling.md "
+            "says how far to trust such a prediction."
         }
         "\n"
         (page::list(&entries(run)))

@@ -3,10 +3,10 @@
 //!
 //! A thread that sends writes its packet into its own ring, which no other thread writes. Then it
 //! tries to become the owner of the queue; if another thread is the owner, the sending thread is
-//! done. The owner walks over all rings round robin, takes at most [`RUN`] packets of each, enqueues
-//! them in the qdisc, dequeues and feeds the device. It begins each walk one ring further. After it
-//! has released the lock of the qdisc, it looks at the rings once more, and goes on if they have new
-//! packets. A packet that finds its ring full is dropped.
+//! done. The owner walks over all rings round robin, takes at most [`RUN`] packets of each,
+//! enqueues them in the qdisc, dequeues and feeds the device. It begins each walk one ring further.
+//! After it has released the lock of the qdisc, it looks at the rings once more, and goes on if
+//! they have new packets. A packet that finds its ring full is dropped.
 //!
 //! So a sender writes only lines of its own, but the owner has to look at the ring of each sender,
 //! whether it sends or not.
@@ -199,8 +199,8 @@ impl Path for RingPerSender {
 }
 
 /// Says to the simulated machine which lines of a ring a thread touches: the tail, which the sender
-/// writes; the head, which the owner writes; and the slots, of which a line holds several. On a real
-/// machine, `rtrb` itself touches them, and these functions do nothing.
+/// writes; the head, which the owner writes; and the slots, of which a line holds several. On a
+/// real machine, `rtrb` itself touches them, and these functions do nothing.
 #[cfg(not(sim))]
 #[derive(Debug)]
 struct Lines;
