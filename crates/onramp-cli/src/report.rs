@@ -11,6 +11,7 @@ pub(crate) mod page;
 pub(crate) mod replayed;
 pub(crate) mod sent;
 pub(crate) mod shape;
+pub(crate) mod simulated;
 pub(crate) mod table;
 pub(crate) mod traffic;
 pub(crate) mod wire;

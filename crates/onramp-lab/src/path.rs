@@ -5,10 +5,12 @@
 //! packets, may have the same number of packets in flight, and read the clock once per packet.
 
 mod context;
+mod drain;
 mod link;
 mod llist;
 mod locked;
 mod percpu;
+mod rings;
 mod root;
 
 use std::collections::BTreeMap;
@@ -28,6 +30,9 @@ pub(crate) use llist::BURST_CAP;
 pub(crate) use llist::Llist;
 pub(crate) use locked::Locked;
 pub(crate) use percpu::PerCpu;
+#[cfg(any(feature = "full", sim))]
+pub(crate) use rings::RING_FULL;
+pub(crate) use rings::RingPerSender;
 
 /// Largest number of packets in flight of all senders together, for each queue; the same as in
 /// `onramp::Link`.
@@ -203,11 +208,12 @@ pub(crate) struct Notes {
 }
 
 /// Names of the locks that the paths have.
-pub(crate) const LOCKS: [&str; 4] = ["root", "busylock", "device", "percpu"];
+pub(crate) const LOCKS: [&str; 5] = ["root", "busylock", "device", "percpu", "rings"];
 pub(crate) const ROOT: usize = 0;
 pub(crate) const BUSY: usize = 1;
 pub(crate) const DEVICE: usize = 2;
 pub(crate) const PERCPU: usize = 3;
+pub(crate) const RINGS: usize = 4;
 
 impl Notes {
     fn new(on: bool, seed: usize) -> Self {

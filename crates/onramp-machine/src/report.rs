@@ -136,6 +136,8 @@ pub struct Report {
     pub switches: u64,
     /// Number of threads that continued on another processor than before.
     pub migrations: u64,
-    /// Number of wake-ups of sleeping threads.
+    /// Number of sleeping threads that other threads woke.
     pub wakeups: u64,
+    /// Number of sleeping threads that woke because the time came that they had asked for.
+    pub timers: u64,
 }

@@ -261,6 +261,7 @@ pub(crate) struct World {
     switches: u64,
     migrations: u64,
     wakeups: u64,
+    timers: u64,
 }
 
 impl World {
@@ -291,6 +292,7 @@ impl World {
             switches: 0,
             migrations: 0,
             wakeups: 0,
+            timers: 0,
         }
     }
 
@@ -364,6 +366,7 @@ impl World {
                 Event::Timer { thread, sleep } => {
                     let this = &self.threads[thread];
                     if matches!(this.state, State::Parked | State::Blocked) && this.sleep == sleep {
+                        self.timers += 1;
                         self.ready(thread, at);
                     }
                 }

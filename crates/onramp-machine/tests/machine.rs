@@ -206,6 +206,23 @@ fn the_same_program_gives_the_same_result() {
 }
 
 #[test]
+fn sleeps_that_the_time_ends_are_counted() {
+    let ((), report) = measured(|| {
+        let sleeper = thread::spawn(thread::park);
+        for _ in 0..3 {
+            thread::sleep(Duration::from_micros(10));
+        }
+        sleeper.thread().unpark();
+        sleeper.join().unwrap();
+        thread::park_timeout(Duration::from_micros(10));
+        thread::sleep(Duration::from_millis(100)); // Until the measurement has ended.
+    });
+    let Report { timers, wakeups, .. } = report;
+    assert_eq!(timers, 4, "three sleeps, and a park that nobody ended");
+    assert_eq!(wakeups, 2, "the unparked thread, and the one that waited for its end");
+}
+
+#[test]
 fn threads_that_wait_for_ever_are_found() {
     let setup = setup(1_000_000);
     let stuck = simulate(&setup, || {

@@ -28,6 +28,7 @@ const DESIGNS: &[Design] = &[
     Design::Queued,
     Design::BusylockQueued,
     Design::LlistQueued,
+    Design::RingPerSender,
     Design::Onramp,
     Design::OnrampInline,
     Design::OnrampDedicated,
@@ -56,11 +57,16 @@ impl Scenario {
             let names = names.join(", ");
             Unknown::new(format!("no design {name:?} can be simulated: there are {names}"))
         })?;
-        if self.spread == Spread::Turn {
+        let what = if self.spread != Spread::Turn {
+            "only with spread = \"turn\": change it in the scenario"
+        } else if self.pacing_bits_per_second.is_some() {
+            "only without pacing_bits_per_second: take it out of the scenario"
+        } else if self.changes_per_second.is_some() {
+            "only without changes_per_second: take it out of the scenario"
+        } else {
             return Ok(*design);
-        }
-        let what = "designs can be compared only with spread = \"turn\": change it in the scenario";
-        Err(Unknown::new(what.to_owned()))
+        };
+        Err(Unknown::new(format!("designs can be compared {what}")))
     }
 
     /// Simulates a design of the laboratory, by its name there, under the load of this scenario,
@@ -138,5 +144,9 @@ mod tests {
         assert!(why.contains("\"mutex\"") && why.contains("llist-queued"), "{why}");
         let near = Scenario { spread: Spread::Near, ..scenario() };
         assert!(near.simulate_design("onramp", 0).unwrap_err().to_string().contains("spread"));
+        let paced = Scenario { pacing_bits_per_second: Some(10_000_000), ..scenario() };
+        assert!(paced.check_design("onramp").unwrap_err().to_string().contains("pacing_bits"));
+        let changed = Scenario { changes_per_second: Some(1), ..scenario() };
+        assert!(changed.check_design("onramp").unwrap_err().to_string().contains("changes_per"));
     }
 }

@@ -11,6 +11,7 @@ mod card;
 mod charged;
 mod designs;
 mod experiment;
+mod field;
 mod history;
 mod load;
 mod machines;
@@ -22,7 +23,8 @@ pub use calibrate::{Check, LocalWork, NotMeasured, calibrate, checks, local_work
 pub use charged::QDISCS;
 pub use designs::{DesignOutcome, LockRow};
 pub use experiment::{EXPERIMENTS, Experiment, Published, Says};
-pub use load::{Load, LoadError, Outcome, Placement, Software, Spread};
+pub use field::{HotField, fields, place};
+pub use load::{Changes, Load, LoadError, Outcome, Pacing, Placement, Software, Spread};
 pub use machines::{Description, MACHINES, Unknown};
 pub use onramp_machine::Report;
 pub use parameter::{Draw, Parameter};

@@ -1,16 +1,27 @@
 //! A load: threads that send through one link on a simulated machine, and what they saw.
 
+mod command;
+mod error;
+mod paced;
+
+#[cfg(test)]
+mod tests;
+
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
 use onramp::{Link, Mapping, TrySendError};
 use onramp_core::Device;
-use onramp_machine::{Failed, Machine, Report, Setup, hook, simulate, thread};
+use onramp_machine::{Machine, Report, Setup, hook, simulate, thread};
 use serde::{Deserialize, Serialize};
 
 use crate::card::{Card, Sent};
 use crate::charged::{charged, line};
+
+pub use command::Changes;
+pub use error::LoadError;
+pub use paced::Pacing;
 
 /// Which processors the sending threads use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
@@ -55,6 +66,8 @@ pub struct Software {
     pub transmit_ps: u64,
     /// The driver's work for a burst.
     pub doorbell_ps: u64,
+    /// The work of the thread that gives a command, beside what it shares with other threads.
+    pub command_ps: u64,
 }
 
 impl Software {
@@ -64,7 +77,7 @@ impl Software {
     }
 }
 
-/// Threads that send through one link, each as fast as it can.
+/// Threads that send through one link, each as fast as it can or as its pacing rate lets it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Load {
     /// The machine.
@@ -83,6 +96,11 @@ pub struct Load {
     pub qdisc: String,
     /// Bytes of a payload.
     pub payload: usize,
+    /// The pacing of each sender's flow; `None` if flows have no rate.
+    pub pacing: Option<Pacing>,
+    /// How often one more thread changes the limit of the qdiscs in a second, by `qdisc change`;
+    /// `None` if no thread does.
+    pub changes_per_second: Option<u32>,
     /// Simulated time before the measurement, microseconds.
     pub warm_up_us: u64,
     /// Simulated time of the measurement, microseconds.
@@ -100,6 +118,13 @@ pub struct Outcome {
     pub sends: Histogram<u64>,
     /// Number of calls that refused a packet because the sender had no credit left.
     pub refused: u64,
+    /// Number of packets that the link dropped in the whole run.
+    pub dropped: u64,
+    /// Gaps between the packets of each flow, as the card sent them, nanoseconds; `None` without
+    /// pacing.
+    pub gaps: Option<Histogram<u64>>,
+    /// What the thread saw that gives commands; `None` without one.
+    pub changes: Option<Changes>,
 }
 
 impl Outcome {
@@ -110,40 +135,6 @@ impl Outcome {
         self.sends.len() - self.refused
     }
 }
-
-/// Why a load could not be simulated.
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum LoadError {
-    /// A value of the load is out of range.
-    Range(String),
-    /// The simulation did not come to its end.
-    Failed(Failed),
-    /// Packets were lost or made: the numbers that were accepted, sent and dropped.
-    Conservation {
-        /// Accepted by the link.
-        submitted: u64,
-        /// Sent by the card.
-        sent: u64,
-        /// Dropped by the link.
-        dropped: u64,
-    },
-}
-
-impl std::fmt::Display for LoadError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Range(what) => f.write_str(what),
-            Self::Failed(why) => write!(f, "the simulation failed: {why}"),
-            Self::Conservation { submitted, sent, dropped } => write!(
-                f,
-                "packets are not conserved: {submitted} accepted, {sent} sent, {dropped} dropped"
-            ),
-        }
-    }
-}
-
-impl std::error::Error for LoadError {}
 
 /// What one sending thread saw in the measured time.
 struct Seen {
@@ -172,11 +163,18 @@ struct Times {
     until: u64,
 }
 
-/// What the card and the senders counted in the measured time.
+/// What the card, the link and the threads counted.
 struct Counted {
+    /// In the measured time.
     sent: u64,
     seen: Seen,
+    dropped: u64,
+    gaps: Option<Histogram<u64>>,
+    changes: Option<Changes>,
 }
+
+/// How long a link may take to send what it holds when all senders have ended, nanoseconds.
+const CLOSE_NS: u64 = 1_000_000_000;
 
 /// The time of the simulation, nanoseconds.
 fn now_ns() -> u64 {
@@ -196,16 +194,19 @@ impl Load {
         let from = begin + self.warm_up_us * 1_000;
         let until = from + self.measure_us * 1_000;
         let times = Times { begin, from, until };
+        // At the end, senders wait for their next packet, and the link for the last ones.
+        let gap_ns = self.pacing.map_or(0, |pacing| pacing.gap_ns(self.payload));
         let setup = Setup {
             machine: self.machine,
-            limit_ns: until + 1_000_000_000,
+            limit_ns: until + 2 * CLOSE_NS + 200 * gap_ns,
             measure_ns: from..until,
         };
         let load = self.clone();
         let (counted, report) =
             simulate(&setup, move || load.run(times)).map_err(LoadError::Failed)?;
-        let Counted { sent, seen } = counted?;
-        Ok(Outcome { sent, report, sends: seen.sends, refused: seen.refused })
+        let Counted { sent, seen, dropped, gaps, changes } = counted?;
+        let Seen { sends, refused } = seen;
+        Ok(Outcome { sent, report, sends, refused, dropped, gaps, changes })
     }
 
     pub(crate) fn check(&self) -> Result<(), LoadError> {
@@ -219,13 +220,17 @@ impl Load {
             let what = format!("{} pinned threads, {processors} processors", self.threads);
             return Err(LoadError::Range(what));
         }
-        Ok(())
+        if let Some(pacing) = self.pacing {
+            pacing.check(self).map_err(LoadError::Range)?;
+        }
+        command::check(self.changes_per_second).map_err(LoadError::Range)
     }
 
     /// Runs as the first thread of the simulated machine.
     fn run(&self, times: Times) -> Result<Counted, LoadError> {
-        let sent = Arc::new(Sent::new(times.from..times.until));
-        let link = self.link(&sent);
+        let sent = Sent::new(times.from..times.until);
+        let sent = Arc::new(if self.pacing.is_some() { sent.with_gaps() } else { sent });
+        let link = Arc::new(self.link(&sent));
         let seen = Arc::new(Mutex::new(Seen::new()));
         let handles: Vec<_> = (0..self.threads)
             .map(|number| {
@@ -242,15 +247,21 @@ impl Load {
                 spawned.expect("simulated threads need no resources")
             })
             .collect();
+        let commands = self.commands(&link, times);
         for handle in handles {
             handle.join().expect("a sender that panics ends the simulation");
         }
-        let _ = link.close(Duration::from_secs(1));
+        let changes = commands.map(|thread| thread.join().expect("as for a sender")).transpose()?;
+        if let Some(changes) = &changes {
+            changes.check(&link)?;
+        }
+        let _ = link.close(Duration::from_nanos(CLOSE_NS));
         let stats = link.stats();
         let (submitted, dropped) = (stats.submitted, stats.dropped_total());
         conserved(submitted, sent.all(), dropped)?;
         let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
-        Ok(Counted { sent: sent.measured(), seen: std::mem::replace(&mut seen, Seen::new()) })
+        let seen = std::mem::replace(&mut *seen, Seen::new());
+        Ok(Counted { sent: sent.measured(), seen, dropped, gaps: sent.gaps(), changes })
     }
 
     fn link(&self, sent: &Arc<Sent>) -> Link {
@@ -274,7 +285,10 @@ impl Load {
                 Mapping::Port(core * self.ports / cores)
             }
         };
-        let (mut seen, flow) = (Seen::new(), sender.flow_with(None, mapping));
+        let (mut seen, mut flow) = (Seen::new(), sender.flow_with(None, mapping));
+        if let Some(pacing) = self.pacing {
+            flow.set_pacing_rate(pacing.rate());
+        }
         let payload = vec![0; self.payload];
         loop {
             if now_ns() >= times.until {
@@ -308,93 +322,5 @@ fn conserved(submitted: u64, sent: u64, dropped: u64) -> Result<(), LoadError> {
         Ok(())
     } else {
         Err(LoadError::Conservation { submitted, sent, dropped })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::{Description, Draw};
-
-    fn load() -> Load {
-        Load {
-            machine: Description::named("desktop-amd").unwrap().draw(&mut Draw::new(0)),
-            software: Software {
-                program_ps: 300_000,
-                send_ps: 30_000,
-                enqueue_ps: 20_000,
-                dequeue_ps: 20_000,
-                qdisc_lines: 2,
-                flow_lines: 1,
-                transmit_ps: 60_000,
-                doorbell_ps: 100_000,
-            },
-            threads: 6,
-            placement: Placement::Pinned,
-            ports: 2,
-            spread: Spread::Turn,
-            qdisc: "fq".to_owned(),
-            payload: 120,
-            warm_up_us: 100,
-            measure_us: 400,
-        }
-    }
-
-    #[test]
-    fn the_time_of_all_processors_is_accounted_for() {
-        let Outcome { sent, report, sends, .. } = load().simulate().unwrap();
-        assert!(sent > 100 && sends.len() > sent / 2, "{sent}");
-        assert_eq!(report.duration, 400_000_000);
-        // A processor may be a step ahead of the end or behind it.
-        let all = 32 * report.duration;
-        let part = report.times.all() as f64 / all as f64;
-        assert!((0.99..1.01).contains(&part), "{part}: {:?}", report.times);
-    }
-
-    #[test]
-    fn slower_parts_make_a_slower_load() {
-        let sent = |change: &dyn Fn(&mut Load)| {
-            let mut load = load();
-            change(&mut load);
-            load.simulate().unwrap().sent
-        };
-        let base = sent(&|_| ());
-        assert!(sent(&|load| load.software.transmit_ps *= 20) < base, "the driver");
-        assert!(sent(&|load| load.software.dequeue_ps *= 50) < base, "the qdisc");
-        assert!(sent(&|load| load.machine.costs.near *= 10) < base, "the memory");
-        assert!(sent(&|load| load.software.program_ps *= 20) < base, "the program");
-    }
-
-    #[test]
-    fn a_free_placement_and_all_qdiscs_work() {
-        for qdisc in crate::QDISCS {
-            let (placement, qdisc) = (Placement::Free, (*qdisc).to_owned());
-            for spread in [Spread::Turn, Spread::Cpu, Spread::Near] {
-                let load = Load { placement, qdisc: qdisc.clone(), spread, ..load() };
-                assert!(load.simulate().unwrap().sent > 100, "{qdisc} {spread:?}");
-            }
-        }
-    }
-
-    /// Senders that all begin at the same time fill the port within a millisecond. The thread that
-    /// owns the port then finds thousands of packets, and must not work on them for as long as they
-    /// take: no send lasts longer than an owner may work, and a burst.
-    #[test]
-    fn no_send_takes_much_longer_than_an_owner_may_work() {
-        let machine = Description::named("xeon-6985p").unwrap().draw(&mut Draw::new(0));
-        let load = Load { machine, threads: 100, ports: 1, warm_up_us: 0, ..load() };
-        let load = Load { measure_us: 1_500, ..load };
-        let outcome = load.simulate().unwrap();
-        let longest = outcome.sends.max();
-        assert!(outcome.accepted() > 2 * outcome.sent, "the queues fill: {}", outcome.sent);
-        assert!(longest < 150_000, "{longest} ns");
-    }
-
-    #[test]
-    fn lost_packets_are_found() {
-        conserved(5, 3, 2).unwrap();
-        let lost = conserved(5, 3, 1).unwrap_err().to_string();
-        assert_eq!(lost, "packets are not conserved: 5 accepted, 3 sent, 1 dropped");
-        assert!(conserved(5, 6, 0).is_err());
     }
 }

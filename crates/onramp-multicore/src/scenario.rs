@@ -3,14 +3,16 @@
 use serde::{Deserialize, Serialize};
 
 use crate::charged::{QDISCS, charged};
-use crate::load::{Load, Placement, Software, Spread};
+use crate::load::{Load, Pacing, Placement, Software, Spread};
 use crate::machines::{Description, Unknown};
 use crate::parameter::Draw;
 use crate::software::Parameters;
 
 /// The scenarios that this crate describes: name and text of the file.
 pub const SCENARIOS: &[(&str, &str)] = &[
+    ("change-240", include_str!("../data/scenarios/change-240.toml")),
     ("one-port", include_str!("../data/scenarios/one-port.toml")),
+    ("paced-240", include_str!("../data/scenarios/paced-240.toml")),
     ("udp-240", include_str!("../data/scenarios/udp-240.toml")),
     ("udp-480", include_str!("../data/scenarios/udp-480.toml")),
 ];
@@ -38,6 +40,12 @@ pub struct Scenario {
     pub qdisc: String,
     /// Bytes of a payload.
     pub payload: u16,
+    /// The pacing rate of each sender's flow, bits per second on the wire, headers included; `None`
+    /// if flows have no rate. Only the qdisc `fq` paces.
+    pub pacing_bits_per_second: Option<u64>,
+    /// How often one more thread changes the limit of all ports' qdiscs in a second, by
+    /// `qdisc change`; `None` if no thread does.
+    pub changes_per_second: Option<u32>,
     /// Simulated time before the measurement, microseconds.
     pub warm_up_us: u32,
     /// Simulated time of the measurement, microseconds.
@@ -106,6 +114,8 @@ impl Scenario {
             spread: self.spread,
             qdisc: self.qdisc.clone(),
             payload: self.payload.into(),
+            pacing: self.pacing_bits_per_second.map(|bits_per_second| Pacing { bits_per_second }),
+            changes_per_second: self.changes_per_second,
             warm_up_us: self.warm_up_us.into(),
             measure_us: self.measure_us.into(),
         })
@@ -127,6 +137,45 @@ impl Scenario {
             flow_lines: parameters.count(draw, "flow_lines")?,
             transmit_ps: ps(draw, "driver_xmit")?,
             doorbell_ps: ps(draw, "doorbell")?,
+            command_ps: ps(draw, "command")?,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scenarios_are_read_and_written() {
+        for (name, _) in SCENARIOS {
+            let scenario = Scenario::named(name).unwrap();
+            assert_eq!(scenario.name, *name);
+            assert_eq!(Scenario::read(&scenario.text()).unwrap(), scenario);
+        }
+        let paced = Scenario::named("paced-240").unwrap();
+        assert_eq!(paced.draw(0).unwrap().pacing, Some(Pacing { bits_per_second: 20_000_000 }));
+        let changed = Scenario::named("change-240").unwrap();
+        assert_eq!(changed.draw(0).unwrap().changes_per_second, Some(2_000));
+    }
+
+    #[test]
+    fn fields_with_wrong_values_are_named() {
+        let text = Scenario::named("paced-240").unwrap().text();
+        for (from, to, words) in [
+            ("= 20000000", "= 0", "pacing_bits_per_second: 0 is not between"),
+            ("= 20000000", "= 1000", "raise one of them"),
+            ("= 20000000", "= -1", "pacing_bits_per_second"),
+            ("\"fq\"", "\"pfifo\"", "only the qdisc fq paces"),
+            (
+                "pacing_bits_per_second = 20000000",
+                "changes_per_second = 0",
+                "changes_per_second: 0",
+            ),
+        ] {
+            assert!(text.contains(from), "{from}: {text}");
+            let why = Scenario::read(&text.replace(from, to)).unwrap_err().to_string();
+            assert!(why.contains(words), "{why}");
+        }
     }
 }

@@ -150,6 +150,39 @@ fn what_cannot_run_is_told() {
     assert!(matches!(outside, Err(Error::Thread(..))), "{outside:?}");
 }
 
+/// A ring holds 256 packets. If the device is slow and senders may have more in flight, rings
+/// become full, and each packet that finds its ring full is counted.
+#[test]
+fn a_full_ring_drops_what_comes() {
+    let slow = |credits| Cell {
+        credits: Some(credits),
+        packet_ns: 20_000,
+        window_ns: 2_000_000,
+        ..cell(Design::RingPerSender, Manners::Linux)
+    };
+    let full = outcome(slow(2_000));
+    assert!(full.dropped.get("ring_full") > Some(&100), "{:?}", full.dropped);
+    let few = outcome(slow(200));
+    assert!(few.dropped.is_empty(), "a sender's packets fit its ring: {:?}", few.dropped);
+    assert!(few.waits > 0, "they wait for credit");
+}
+
+/// Senders write only lines of their own: with 16 senders, a ring for each has fewer contended
+/// transfers than the list that all share.
+#[test]
+fn rings_are_not_contended() {
+    let contended = |design, file: &str| {
+        let outcome = outcome(cell(design, Manners::Linux));
+        let sites = outcome.report.sites.iter();
+        let here = sites.filter(|site| site.location.file().ends_with(file));
+        let contended: u64 = here.map(|site| site.contended).sum();
+        contended as f64 / outcome.submitted.iter().sum::<u64>() as f64
+    };
+    let rings = contended(Design::RingPerSender, "path/rings.rs");
+    let list = contended(Design::Llist, "src/cell.rs");
+    assert!(rings < list / 2.0, "{rings} {list}");
+}
+
 /// Senders that spin for a lock with 16 processors leave none idle, and still the run ends in time.
 #[test]
 fn a_run_takes_the_time_that_it_was_given() {

@@ -30,6 +30,12 @@ overflow-wrap:break-word;position:sticky;left:0;background:var(--paper)}\
 .wide{border-right:2px dotted var(--line)}}\
 dl{display:grid;grid-template-columns:max-content 1fr;gap:.1rem 1rem;margin:.5rem 0}\
 dt{color:var(--soft)}dd{margin:0;overflow-wrap:anywhere}\
+@media screen and (max-width:40rem){.wide.cards{border-right:0}.cards thead{display:none}\
+.cards table,.cards tbody,.cards tr{display:block}.cards tr{padding:.5rem 0}\
+.cards td,.cards td:first-child{display:flex;justify-content:space-between;gap:1rem;\
+position:static;max-width:none;min-width:0;white-space:normal;overflow-wrap:anywhere;\
+text-align:right}.cards td:first-child{font-weight:600}\
+.cards td::before{content:attr(data-head);color:var(--soft);font-weight:400;text-align:left}}\
 @media print{body{max-width:none;padding:0;font-size:12px}table{font-size:8px}\
 .wide,figure{overflow:visible}.chart{min-width:0}th,td{padding:.1rem .3rem}}";
 
@@ -72,15 +78,39 @@ pub(crate) fn tables(names: usize, head: &[String], rows: &[Vec<String>]) -> Mar
     html! { @for columns in &parts { (part(columns, head, rows)) } }
 }
 
+/// Returns a table as [`tables`] does. On a narrow screen, each row becomes a list of its cells,
+/// each with its heading, so that nothing has to be scrolled to the side.
+pub(crate) fn cards(names: usize, head: &[String], rows: &[Vec<String>]) -> Markup {
+    let parts = parts(names, head, rows);
+    html! { @for columns in &parts { (shaped("wide cards", true, columns, head, rows)) } }
+}
+
 fn part(columns: &[usize], head: &[String], rows: &[Vec<String>]) -> Markup {
+    shaped("wide", false, columns, head, rows)
+}
+
+/// Returns a table of these columns in a box of the given class. If `is_headed`, each cell knows
+/// the heading of its column.
+fn shaped(
+    class: &str,
+    is_headed: bool,
+    columns: &[usize],
+    head: &[String],
+    rows: &[Vec<String>],
+) -> Markup {
+    let heading = |at: usize| is_headed.then(|| &head[at]);
     html! {
-        div class="wide" {
+        div class=(class) {
             table {
                 thead { tr { @for at in columns { th scope="col" { (head[*at]) } } } }
                 "\n"
                 tbody {
                     @for row in rows {
-                        tr { @for at in columns { td { (cell(&row[*at])) } } }
+                        tr {
+                            @for at in columns {
+                                td data-head=[heading(*at)] { (cell(&row[*at])) }
+                            }
+                        }
                         "\n"
                     }
                 }
@@ -153,6 +183,16 @@ mod tests {
         let html = tables(2, &head, &[row]).into_string();
         assert_eq!(html.matches("<table>").count(), parts.len());
         assert!(html.contains("<td>5.00 <span class=\"range\">(from 123.4 to 567.8)</span></td>"));
+    }
+
+    #[test]
+    fn cells_of_cards_know_their_headings() {
+        let head = ["name", "a"].map(str::to_owned);
+        let rows = [["x", "1"].map(str::to_owned).to_vec()];
+        let html = cards(1, &head, &rows).into_string();
+        assert!(html.starts_with("<div class=\"wide cards\">"), "{html}");
+        assert!(html.contains("<td data-head=\"a\">1</td>"), "{html}");
+        assert!(!table(&head, &rows).into_string().contains("data-head"));
     }
 
     #[test]

@@ -11,6 +11,9 @@ use super::{run, skip, stderr};
 
 const WIDTHS: [u32; 3] = [400, 1100, 1920];
 
+/// Designs of the simulator, of which some have locks.
+const DESIGNS: &str = "queued,busylock-queued,llist-queued,percpu-queue,onramp";
+
 /// A script that looks at each frame, and writes down everything that is cut or sticks out.
 const LOOK: &str = "\
 onload = () => {
@@ -23,7 +26,7 @@ onload = () => {
     for (const table of page.querySelectorAll('table')) {
       const box = table.closest('.wide');
       if (!box) tell('a table has no box');
-      else if (width > 1000 && box.scrollWidth > box.clientWidth) {
+      else if ((width > 1000 || box.matches('.cards')) && box.scrollWidth > box.clientWidth) {
         tell('a table is wider than its box: ' + table.tHead.textContent);
       }
     }
@@ -88,6 +91,8 @@ fn nothing_is_cut_at_any_width() {
     let frames = (0..60).map(|n| (u64::from(n) * MSEC / 3, frame(1_000, 50_000 + n % 3, 0)));
     fs::write(&capture, pcap(1, 1, &frames.collect())).expect("a capture");
     let short = "--seconds 0.02 --rounds 2";
+    let scenario = folder.path().join("small.toml");
+    fs::write(&scenario, super::sim::SMALL).expect("a scenario");
     let pages = [
         ("bench", page("bench udp --threads 2 --seconds 0.3 --rounds 2")),
         (
@@ -105,6 +110,8 @@ fn nothing_is_cut_at_any_width() {
         ("full", page(&format!("lab full --ports 1,16 {short}"))),
         ("aqm", page("lab aqm --seconds 4 --kinds pfifo,fq_codel --scenarios bursts")),
         ("replay", page(&format!("replay {} --qdisc fq --rate 8mbit", capture.display()))),
+        ("sim", page(&format!("sim run {} --draws 3", scenario.display()))),
+        ("designs", page(&format!("sim run {} --draws 2 --designs {DESIGNS}", scenario.display()))),
     ];
     let Some(told) = look(folder.path(), &pages) else { return };
     assert_eq!(told, [] as [&str; 0]);
@@ -123,6 +130,7 @@ fn what_is_cut_is_seen() {
         ("bare", format!("{words}{table}")),
         ("boxed", format!("{words}<div class=\"wide\" style=\"{wide}\">{table}</div>")),
         ("chart", format!("{words}{text}")),
+        ("cards", format!("{words}<div class=\"wide cards\" style=\"{wide}\">{table}</div>")),
         ("silent", "<p>nothing</p>".to_owned()),
     ];
     let Some(told) = look(folder.path(), &pages) else { return };
@@ -131,6 +139,7 @@ fn what_is_cut_is_seen() {
         "bare at 1920: a table has no box",
         "boxed at 1100: a table is wider than its box: head",
         "chart at 400: a chart cuts: far too long",
+        "cards at 400: a table is wider than its box: head",
         "silent at 1920: it has no words to begin with",
     ] {
         assert!(told.iter().any(|found| found == line), "{line}: {told:?}");

@@ -2,13 +2,14 @@
 
 use std::fs;
 use std::path::Path;
+use std::process::Output;
 
 use serde_json::{Value, json};
 
 use super::{assert_documented_keys, assert_fails, read_json, run, stderr};
 
 /// A scenario that is simulated fast: a small machine, and 400 microseconds.
-const SMALL: &str = r#"
+pub(crate) const SMALL: &str = r#"
 name = "small"
 title = "Four senders, two ports"
 machine = "desktop-amd"
@@ -20,6 +21,10 @@ payload = 120
 warm_up_us = 100
 measure_us = 300
 "#;
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).expect("UTF-8")
+}
 
 fn small(folder: &Path) -> String {
     let path = folder.join("small.toml");
@@ -48,6 +53,8 @@ fn a_prediction_is_repeatable_and_documented() {
     for draw in draws {
         assert_documented_keys("### Each of `draws`", draw);
         assert_documented_keys("### Each of `sites`", &draw["sites"][0]);
+        assert_documented_keys("### Each of `fields`", &draw["fields"][0]);
+        assert!(draw["paced"].is_null() && draw["changes"].is_null(), "{draw}");
         let shares = draw["time_share"].as_object().expect("an object");
         let sum: f64 = shares.values().filter_map(Value::as_f64).sum();
         assert!((sum - 1.0).abs() < 1e-3, "{draw}");
@@ -96,6 +103,121 @@ fn designs_are_compared_under_one_load() {
     let near = SMALL.replace("ports = 2", "ports = 2\nspread = \"near\"");
     fs::write(&scenario, near).expect("a file");
     assert_fails(&compare("onramp"), 2, &["--designs", "spread = \"turn\""]);
+}
+
+/// Runs the small scenario with these fields in addition, and returns its only draw.
+fn with(folder: &Path, fields: &str, measure_us: u32) -> Value {
+    let path = folder.join("with.toml");
+    let text = SMALL.replace("measure_us = 300", &format!("measure_us = {measure_us}\n{fields}"));
+    fs::write(&path, text).expect("a file");
+    let line = format!("sim run {} --draws 1", path.display());
+    let output = run(&format!("{line} --json -"));
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert_eq!(output.stdout, run(&format!("{line} --json -")).stdout, "the same seed and bytes");
+    let results: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_documented_keys("### The scenario", &results["scenario"]);
+    assert_documented_keys("### Each of `draws`", &results["draws"][0]);
+    results["draws"][0].clone()
+}
+
+/// Four flows at 10 Mbit/s send a packet of 162 bytes every 129.6 us.
+#[test]
+fn paced_flows_send_at_their_rate() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let draw = with(folder.path(), "pacing_bits_per_second = 10_000_000", 3_000);
+    let paced = &draw["paced"];
+    assert_documented_keys("### `paced`", paced);
+    assert_eq!((&paced["gap_ns"], &draw["dropped"]), (&json!(129_600), &json!(0)));
+    let near = |value: &Value, want: f64, part: f64| {
+        let value = value.as_f64().expect("a number");
+        assert!((value / want - 1.0).abs() < part, "{value}, not {want}: {draw}");
+    };
+    near(&paced["share"], 1.0, 0.05);
+    near(&paced["packets_per_second"], 4e9 / 129_600.0, 1e-4);
+    near(&draw["packets_per_second"], 4e9 / 129_600.0, 0.05);
+    near(&paced["gap_mean_ns"], 129_600.0, 0.01);
+    assert!(draw["timers_per_second"].as_f64() > Some(1_000.0), "ports sleep: {draw}");
+    let text = stdout(&run(&format!("sim run {}/with.toml --draws 1", folder.path().display())));
+    assert!(text.contains("of pacing rate %") && text.contains("timers/s"), "{text}");
+}
+
+/// In the measured 300 us and the 100 us before them, four changes are due.
+#[test]
+fn a_command_under_load_takes_effect() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let draw = with(folder.path(), "changes_per_second = 10_000", 300);
+    let changes = &draw["changes"];
+    assert_documented_keys("### `changes`", changes);
+    assert_eq!((&changes["all"], &changes["per_second"]), (&json!(4), &json!(10_000.0)));
+    assert_eq!(changes["change_ns"]["samples"], 3);
+    assert!(changes["change_ns"]["p50"].as_u64() > Some(1_000), "{changes}");
+    assert!(draw["packets"].as_u64() > Some(100), "the others send on: {draw}");
+    let text = stdout(&run(&format!("sim run {}/with.toml --draws 1", folder.path().display())));
+    assert!(text.contains("changes/s") && text.contains("change p50 us"), "{text}");
+}
+
+#[test]
+fn the_page_needs_nothing_else() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = |name: &str| folder.path().join(name);
+    let scenario = small(folder.path());
+    let line = format!(
+        "sim run {scenario} --draws 2 --designs queued,onramp --json {} --html {}",
+        at("out.json").display(),
+        at("out.html").display()
+    );
+    let output = run(&line);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let (page, results) =
+        (fs::read_to_string(at("out.html")).expect("the page"), read_json(&at("out.json")));
+    assert!(page.starts_with("<!DOCTYPE html>") && page.ends_with("</html>\n"), "{page}");
+    for outside in ["http:", "https:", "src=", "href=", "<script", "url(", "@import"] {
+        assert!(!page.contains(outside), "{outside} is there");
+    }
+    let (before, _) = page.split_once("<svg ").expect("a chart");
+    assert!(before.contains("A simulation predicts") && !before.contains("<table"), "{before}");
+    for row in results["designs"].as_array().expect("rows") {
+        let rate = &row["summary"]["packets_per_second"]["median"];
+        let design = row["design"].as_str().expect("a name");
+        let mark =
+            format!("data-series=\"{design}\" data-figure=\"{}\"", rate.as_f64().expect("one"));
+        assert!(page.contains(&mark), "{mark}: {page}");
+        let field = row["draws"][0]["fields"][0]["field"].as_str().expect("a name");
+        assert!(page.contains(&format!(">{field}</td>")), "{field}: {page}");
+    }
+    assert!(page.contains("No thread waits for a lock with onramp."), "{page}");
+    // The page of the same command is the same, and then nothing else is printed.
+    let again = run(&line.replace(&at("out.html").display().to_string(), "-"));
+    assert_eq!(stdout(&again), page);
+}
+
+#[test]
+fn outputs_that_cannot_be_written_are_named_before_the_run() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let inside = folder.path().display();
+    let scenario = small(folder.path());
+    // Each of these runs would take minutes if the program did not refuse it before it starts.
+    let long = format!("sim run {scenario} --draws 10000");
+    assert_fails(&run(&format!("{long} --html {inside}/no/page")), 1, &["cannot write", "make it"]);
+    assert_fails(&run(&format!("{long} --html {inside}")), 1, &["cannot write", "directory"]);
+    let same = format!("{long} --html {inside}/x --json {inside}/x");
+    assert_fails(&run(&same), 2, &["--json and --html name the same file"]);
+    // A disk that fills while the page is written: the other file is whole, and the error is told.
+    let full = format!("sim run {scenario} --draws 1 --json {inside}/out.json --html /dev/full");
+    let output = run(&full);
+    let said = stderr(&output);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("cannot write /dev/full") && said.contains("free some space"), "{said}");
+    assert_eq!(
+        read_json(&folder.path().join("out.json"))["draws"].as_array().map(Vec::len),
+        Some(1)
+    );
+    let mut left: Vec<_> = fs::read_dir(folder.path())
+        .expect("a folder")
+        .map(|entry| entry.expect("an entry").file_name())
+        .collect();
+    left.sort();
+    assert_eq!(left, ["out.json", "small.toml"], "no half file is left");
 }
 
 #[test]
@@ -152,6 +274,10 @@ fn scenarios_with_mistakes_are_refused() {
     wrong("desktop-amd", "./none.toml", 2, &["the machine ./none.toml"]);
     wrong("ports = 2", "port = 2", 2, &["port"]);
     wrong("pinned", "nailed", 2, &["nailed"]);
+    wrong("payload = 120", "payload = 120\npacing_bits_per_second = 1_000", 2, &["raise one"]);
+    wrong("payload = 120", "payload = 120\npacing_bits_per_second = 0", 2, &["0 is not between"]);
+    wrong("payload = 120", "payload = 120\npacing_bits_per_second = 'fast'", 2, &["fast"]);
+    wrong("payload = 120", "payload = 120\nchanges_per_second = 0", 2, &["changes_per_second: 0"]);
     assert_fails(&run("sim run udp-24"), 2, &["no scenario", "udp-240"]);
     assert_fails(&run("sim run ./none.toml"), 1, &["cannot read ./none.toml"]);
     assert_fails(&run("sim sweep one-port --draws 1 --threads 1 --json -"), 2, &["name a file"]);

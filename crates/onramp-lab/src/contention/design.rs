@@ -5,7 +5,9 @@ use onramp::Mode;
 use crate::Error;
 use crate::cell::words::{Format, Index, Pointer};
 use crate::lock::{Adaptive, Handicap, Lock, Queued, Spin, StdMutex, Ticket};
-use crate::path::{Behind, Linked, Llist, Locked, Path, PerCpu};
+#[cfg(any(feature = "full", sim))]
+use crate::path::{BURST_CAP, RING_FULL};
+use crate::path::{Behind, Linked, Llist, Locked, Path, PerCpu, RingPerSender};
 use crate::peer::{Ahead, Bare, Batch, List, Peered, Seen, Shards, Shared, Variant};
 #[cfg(feature = "full")]
 use crate::peer::{Array, Channel, Floor, Rings, Things};
@@ -48,6 +50,8 @@ pub enum Design {
     BusylockQueued,
     /// [`Llist`](Self::Llist) with queued spinlocks, as in Linux.
     LlistQueued,
+    /// Transmit path with one ring per sender, over which one thread at a time walks round robin.
+    RingPerSender,
     /// Onramp with its default mode (`Mode::Hybrid`).
     Onramp,
     /// Onramp with `Mode::Inline`: only senders transmit, and no port collects packets.
@@ -107,6 +111,9 @@ impl Design {
     /// from the thread that is next.
     pub const QUEUED: &[Self] = &[Self::Queued, Self::BusylockQueued, Self::LlistQueued];
 
+    /// Transmit paths that no version of Linux had, and that are no part of [`ALL`](Self::ALL).
+    pub const OTHERS: &[Self] = &[Self::RingPerSender];
+
     /// Bare queues, without qdisc and device: Onramp's intake, `Floor` (the queue with the least
     /// possible cost), and queues of other crates.
     pub const PEERS: &[Self] = &[
@@ -148,6 +155,7 @@ impl Design {
             Self::Queued => "queued",
             Self::BusylockQueued => "busylock-queued",
             Self::LlistQueued => "llist-queued",
+            Self::RingPerSender => "ring-per-sender",
             Self::Onramp => "onramp",
             Self::OnrampInline => "onramp-inline",
             Self::OnrampDedicated => "onramp-dedicated",
@@ -170,7 +178,8 @@ impl Design {
     /// Returns all designs, each once.
     pub fn every() -> impl Iterator<Item = Self> {
         let intakes = Self::INTAKES.iter().filter(|design| !Self::PEERS.contains(design));
-        Self::ALL.iter().chain(Self::QUEUED).chain(Self::PEERS).chain(intakes).copied()
+        let paths = Self::ALL.iter().chain(Self::QUEUED).chain(Self::OTHERS);
+        paths.chain(Self::PEERS).chain(intakes).copied()
     }
 
     /// Returns the design called `name`; `None` if there is none.
@@ -183,6 +192,12 @@ impl Design {
     #[must_use]
     pub fn is_peer(self) -> bool {
         Self::PEERS.contains(&self) || Self::INTAKES.contains(&self)
+    }
+
+    /// Returns the drop reason of packets that are dropped before they reach the qdisc.
+    #[cfg(any(feature = "full", sim))]
+    pub(crate) fn door(self) -> &'static str {
+        if self == Self::RingPerSender { RING_FULL } else { BURST_CAP }
     }
 
     /// Whether the design is Onramp's own transmit path, in any mode.
@@ -212,6 +227,7 @@ impl Design {
             Self::Queued => visit.path(Locked::<Queued, false>::new(behind), Queued::KIND),
             Self::BusylockQueued => visit.path(Locked::<Queued, true>::new(behind), Queued::KIND),
             Self::LlistQueued => visit.path(Llist::<Queued>::new(behind), Queued::KIND),
+            Self::RingPerSender => visit.path(RingPerSender::new(threads, behind), Spin::KIND),
             Self::Onramp => visit.path(Linked::new(behind, Mode::Hybrid)?, "none"),
             Self::OnrampInline => visit.path(Linked::new(behind, Mode::Inline)?, "none"),
             Self::OnrampDedicated => visit.path(Linked::new(behind, Mode::Dedicated)?, "none"),

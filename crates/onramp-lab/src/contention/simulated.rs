@@ -24,7 +24,7 @@ use crate::lock::{Lock, Spin};
 use crate::lockstat::{LockCounts, LockRow};
 use crate::measure::{Departed, Gate, Latency, PhaseCell};
 use crate::memory::Memory;
-use crate::path::{Account, BURST_CAP, Behind, LOCKS, Notes, Path, ROOT, Seat, Sent, Worker};
+use crate::path::{Account, Behind, LOCKS, Notes, Path, ROOT, Seat, Sent, Worker};
 
 /// The fewest bytes of a payload: the numbers of the sender and of the packet.
 const PAYLOAD_MIN: usize = 16;
@@ -364,7 +364,7 @@ impl Stage {
         let mut dropped = account.dropped;
         let at_the_door = self.sum(|tally| tally.dropped.get());
         if at_the_door > 0 {
-            dropped.insert(BURST_CAP, at_the_door);
+            dropped.insert(self.cell.design.door(), at_the_door);
         }
         let row = |at: usize| LockRow {
             name: LOCKS[at].to_owned(),

@@ -16,7 +16,7 @@ use crate::lock::{Lock, Spin};
 use crate::lockstat::LockRow;
 use crate::measure::{Finally, Gate, Latency, Octaves, Phase, PhaseCell, Usage, pause};
 use crate::memory::MemoryNotes;
-use crate::path::{Account, BURST_CAP, Behind, LOCKS, Notes, Path, ROOT, Seat, Worker};
+use crate::path::{Account, Behind, LOCKS, Notes, Path, ROOT, Seat, Worker};
 use crate::{Error, pin};
 
 /// How much longer the measured window may last if no packet has left in it: a busy machine may
@@ -274,7 +274,7 @@ impl Stage<'_> {
         let mut drops = account.dropped;
         let at_the_door = self.tallies.iter().map(|tally| tally.dropped.get()).sum();
         if at_the_door > 0 {
-            drops.insert(BURST_CAP, at_the_door);
+            drops.insert(self.cell.design.door(), at_the_door);
         }
         let mut trial = Trial {
             timed: self.timed,

@@ -269,8 +269,14 @@ pub(crate) trait Xmit: Sync {
     /// the lock's cache line away from the lock's holder.
     fn prefetch(&self, _context: &WorkerContext<'_>) {}
 
+    /// What a thread has of the path for itself, such as its end of a ring.
+    type End;
+
+    /// Returns what the thread with this seat has for itself. Called once for each thread.
+    fn end(&self, seat: &Seat<'_>) -> Self::End;
+
     /// Sends a packet. If the result is `Stopped`, the path has given the packet back to `context`.
-    fn xmit(&self, pkt: Packet, context: &mut WorkerContext<'_>) -> Sent;
+    fn xmit(&self, pkt: Packet, end: &mut Self::End, context: &mut WorkerContext<'_>) -> Sent;
 
     /// Runs the qdisc of the thread's queue, unless another thread is running it (`net_tx_action`).
     fn net_tx(&self, context: &mut WorkerContext<'_>);
@@ -281,15 +287,15 @@ pub(crate) trait Xmit: Sync {
 }
 
 /// One thread's end of a path, with the thread's context.
-#[derive(Debug)]
-pub(crate) struct Sender<'a, P> {
+pub(crate) struct Sender<'a, P: Xmit> {
     path: &'a P,
+    end: P::End,
     context: WorkerContext<'a>,
 }
 
 impl<'a, P: Xmit> Sender<'a, P> {
     pub(crate) fn new(path: &'a P, seat: &'a Seat<'a>) -> Self {
-        Self { path, context: WorkerContext::new(seat) }
+        Self { path, end: path.end(seat), context: WorkerContext::new(seat) }
     }
 
     /// Runs the qdisc again, at most `restarts` times, if the thread's quota was used up. Otherwise
@@ -329,7 +335,7 @@ impl<P: Xmit> Worker for Sender<'_, P> {
             self.path.prefetch(&self.context);
         }
         let Some(pkt) = self.context.packet(payload) else { return Sent::Full };
-        let sent = self.path.xmit(pkt, &mut self.context);
+        let sent = self.path.xmit(pkt, &mut self.end, &mut self.context);
         if self.context.scheduled {
             self.softirq(RESTARTS);
         }

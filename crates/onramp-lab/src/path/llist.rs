@@ -54,13 +54,17 @@ impl<L: Lock> Llist<L> {
 }
 
 impl<L: Lock> Xmit for Llist<L> {
+    type End = ();
+
+    fn end(&self, _seat: &Seat<'_>) {}
+
     #[inline]
     fn prefetch(&self, context: &WorkerContext<'_>) {
         self.queues[context.seat.queue()].list.prefetch();
     }
 
     #[inline]
-    fn xmit(&self, pkt: Packet, context: &mut WorkerContext<'_>) -> Sent {
+    fn xmit(&self, pkt: Packet, (): &mut (), context: &mut WorkerContext<'_>) -> Sent {
         let Place { list, count, queue } = &self.queues[context.seat.queue()];
         // Relaxed: the counter only limits the length of the list and publishes no packet. A push
         // onto an empty list is not counted.

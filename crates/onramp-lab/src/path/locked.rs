@@ -43,8 +43,12 @@ impl<L: Lock, const BUSY: bool> Locked<L, BUSY> {
 }
 
 impl<L: Lock, const BUSY: bool> Xmit for Locked<L, BUSY> {
+    type End = ();
+
+    fn end(&self, _seat: &Seat<'_>) {}
+
     #[inline]
-    fn xmit(&self, pkt: Packet, context: &mut WorkerContext<'_>) -> Sent {
+    fn xmit(&self, pkt: Packet, (): &mut (), context: &mut WorkerContext<'_>) -> Sent {
         let Place { busy, queue } = &self.queues[context.seat.queue()];
         let phase = context.seat.phase;
         let mut first = None;

@@ -19,11 +19,11 @@ use onramp_core::Instant;
 use onramp_queue::{Packet, PacketList};
 
 use super::context::{Sender, Xmit};
+use super::drain::{Staged, drain};
 use super::root::Queue;
-use super::{Account, Behind, PERCPU, Path, ROOT, Seat, Sent, WorkerContext};
+use super::{Account, Behind, PERCPU, Path, Seat, Sent, WorkerContext};
 use crate::cell::{LockCell, Padded};
 use crate::lock::Spin;
-use crate::memory;
 use crate::pin;
 use crate::sync::atomic::{AtomicBool, Ordering, fence};
 
@@ -45,11 +45,6 @@ struct Cpu {
     filled: Padded<AtomicBool>,
 }
 
-/// Largest number of times that one call of `drain` collects and sends packets (Linux's
-/// `MAX_SOFTIRQ_RESTART`). The number is limited because the drainer is itself a sender, whose own
-/// sending must go on.
-const ROUNDS: usize = 10;
-
 impl PerCpu {
     pub(crate) fn new(behind: Behind<'_>) -> Self {
         let cpus = pin::allowed().ok().and_then(|cpus| cpus.last().copied()).unwrap_or(0) + 1;
@@ -65,54 +60,15 @@ impl PerCpu {
     }
 }
 
-impl Place {
-    /// If no other thread is the drainer, the calling thread becomes the drainer: it collects the
-    /// packets of all processors and sends them.
-    fn drain(&self, context: &mut WorkerContext<'_>) {
-        for _ in 0..ROUNDS {
-            let Some(mut root) = self.queue.root.try_lock(&mut context.notes.locks[ROOT]) else {
-                return;
-            };
-            if !self.queue.run_begin(&mut root) {
-                root.unlock(&mut context.notes.locks[ROOT]);
-                return;
-            }
-            let mut done = PacketList::new();
-            root.set_now(context.now);
-            let batch = self.collect(context);
-            if let Some(oldest) = batch.front().map(|oldest| Instant(oldest.enqueued_ns)) {
-                context.note_staging(batch.len(), oldest);
-            }
-            for pkt in batch {
-                // Ignore the qdisc's verdict on the packet: the packet's sender does not wait for
-                // it.
-                let _ = root.enqueue(pkt, &mut done);
-            }
-            context.scheduled = false;
-            let Some(root) = self.queue.run(root, &mut done, context) else { return };
-            root.unlock(&mut context.notes.locks[ROOT]);
-            memory::free(done, None);
-            // SeqCst: pairs with the fence in `xmit`. Either the drainer sees that a list was
-            // filled, or the thread that filled the list sees that there is no drainer, and becomes
-            // the drainer.
-            fence(Ordering::SeqCst);
-            if !context.scheduled && !self.is_filled() {
-                return;
-            }
-        }
-        context.scheduled = true;
-    }
-
-    fn is_filled(&self) -> bool {
+impl Staged for Vec<Cpu> {
+    fn is_filled(&self, _context: &mut WorkerContext<'_>) -> bool {
         // Relaxed: the fence in `drain`, before this call, orders the load.
-        self.cpus.iter().any(|cpu| cpu.filled.0.load(Ordering::Relaxed))
+        self.iter().any(|cpu| cpu.filled.0.load(Ordering::Relaxed))
     }
 
-    /// Takes the packets out of the lists of all processors, one processor after another. If the
-    /// experiment stops meanwhile, leaves the packets of the remaining processors in their lists.
     fn collect(&self, context: &mut WorkerContext<'_>) -> PacketList {
         let mut batch = PacketList::new();
-        for cpu in &self.cpus {
+        for cpu in self {
             // Relaxed: if this load misses that a sender has filled the list, the drainer finds
             // that out later, by `is_filled`.
             if cpu.filled.0.load(Ordering::Relaxed) {
@@ -129,8 +85,12 @@ impl Place {
 }
 
 impl Xmit for PerCpu {
+    type End = ();
+
+    fn end(&self, _seat: &Seat<'_>) {}
+
     #[inline]
-    fn xmit(&self, pkt: Packet, context: &mut WorkerContext<'_>) -> Sent {
+    fn xmit(&self, pkt: Packet, (): &mut (), context: &mut WorkerContext<'_>) -> Sent {
         let place = &self.queues[context.seat.queue()];
         if context.is_alone() {
             context.cpu = pin::current();
@@ -148,12 +108,13 @@ impl Xmit for PerCpu {
         // SeqCst: pairs with the fence in `drain`. Either the drainer sees that this list was
         // filled, or this thread sees that there is no drainer, and becomes the drainer.
         fence(Ordering::SeqCst);
-        place.drain(context);
+        drain(&place.queue, &place.cpus, context);
         Sent::Staged
     }
 
     fn net_tx(&self, context: &mut WorkerContext<'_>) {
-        self.queues[context.seat.queue()].drain(context);
+        let Place { cpus, queue } = &self.queues[context.seat.queue()];
+        drain(queue, cpus, context);
     }
 
     fn watchdog(&self, context: &WorkerContext<'_>) -> Instant {

@@ -10,7 +10,8 @@ impl World {
     pub(crate) fn measure(&mut self, at: u64) {
         self.since = at;
         drop(self.memory.take_sites());
-        (self.switches, self.migrations, self.wakeups) = (0, 0, 0);
+        (self.switches, self.migrations) = (0, 0);
+        (self.wakeups, self.timers) = (0, 0);
         let since = self.since;
         for cpu in &mut self.cpus {
             cpu.times = Times::default();
@@ -39,6 +40,7 @@ impl World {
             switches: self.switches,
             migrations: self.migrations,
             wakeups: self.wakeups,
+            timers: self.timers,
         }
     }
 }

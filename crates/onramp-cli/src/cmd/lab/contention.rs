@@ -247,10 +247,11 @@ fn designs_help() -> String {
     };
     format!(
         "Names of designs [possible: {}]; or all, for all of these; or {}, with the queued \
-         spinlock of Linux; or peers, for queues of other crates and Onramp's intake; or intakes, \
-         for other ways to build that intake",
+         spinlock of Linux; or {}; or peers, for queues of other crates and Onramp's intake; or \
+         intakes, for other ways to build that intake",
         names(Design::ALL),
-        names(Design::QUEUED)
+        names(Design::QUEUED),
+        names(Design::OTHERS)
     )
 }
 

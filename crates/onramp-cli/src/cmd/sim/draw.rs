@@ -8,13 +8,17 @@ use std::collections::BTreeMap;
 use std::io::{self, Read};
 
 use anyhow::{Context as _, Result, anyhow};
-use onramp_multicore::{DesignOutcome, Experiment, LockRow, Outcome, Report, Scenario};
+use hdrhistogram::Histogram;
+use onramp_multicore::{
+    Changes, DesignOutcome, Experiment, LockRow, Outcome, Pacing, Report, Scenario, fields, place,
+};
 use serde_json::{Value, json};
 
 use crate::output;
 use crate::report::json::number;
 
-/// Number of places in the source that a result lists: those that waited longest for memory.
+/// Number of places in the source and of fields that a result lists: those that processors waited
+/// longest for.
 const SITES: usize = 10;
 
 /// Simulates the scenario that stands on standard input, with one draw of all parameters
@@ -64,9 +68,13 @@ struct Figures<'a> {
     accepted: u64,
     /// `None` if it was not counted.
     refused: Option<u64>,
+    dropped: u64,
     report: &'a Report,
     locks: &'a [LockRow],
     send_ns: Value,
+    /// `None` without pacing, and without commands.
+    gaps: Option<&'a Histogram<u64>>,
+    changes: Option<&'a Changes>,
     /// How many calls took at least so many nanoseconds, and less than twice as many.
     octaves: BTreeMap<u64, u64>,
 }
@@ -79,20 +87,16 @@ impl<'a> Figures<'a> {
             let from = 1_u64 << value.value_iterated_to().max(1).ilog2();
             *octaves.entry(from).or_insert(0) += value.count_at_value();
         }
-        let send_ns = json!({
-            "p50": sends.value_at_quantile(0.5),
-            "p99": sends.value_at_quantile(0.99),
-            "p999": sends.value_at_quantile(0.999),
-            "max": sends.max(),
-            "samples": sends.len(),
-        });
         Self {
             sent: outcome.sent,
             accepted: outcome.accepted(),
             refused: Some(outcome.refused),
+            dropped: outcome.dropped,
             report: &outcome.report,
             locks: &[],
-            send_ns,
+            send_ns: percentiles(sends),
+            gaps: outcome.gaps.as_ref(),
+            changes: outcome.changes.as_ref(),
             octaves,
         }
     }
@@ -112,12 +116,49 @@ impl<'a> Figures<'a> {
             sent: outcome.sent,
             accepted: outcome.send.samples(),
             refused: None,
+            dropped: outcome.dropped.values().sum(),
             report: &outcome.report,
             locks: &outcome.locks,
             send_ns,
+            gaps: None,
+            changes: None,
             octaves: octaves.map(|(from, _, count)| (from, count)).collect(),
         }
     }
+}
+
+fn percentiles(times: &Histogram<u64>) -> Value {
+    json!({
+        "p50": times.value_at_quantile(0.5),
+        "p99": times.value_at_quantile(0.99),
+        "p999": times.value_at_quantile(0.999),
+        "max": times.max(),
+        "samples": times.len(),
+    })
+}
+
+/// Compares the packets of paced flows with what their rate lets them send.
+fn paced(scenario: &Scenario, figures: &Figures<'_>) -> Option<Value> {
+    let (gaps, bits_per_second) = figures.gaps.zip(scenario.pacing_bits_per_second)?;
+    let gap_ns = Pacing { bits_per_second }.gap_ns(scenario.payload.into());
+    let allowed = f64::from(scenario.threads) * 1e9 / gap_ns.max(1) as f64;
+    let sent = figures.sent as f64 / (f64::from(scenario.measure_us) / 1e6);
+    Some(json!({
+        "packets_per_second": number(allowed),
+        "share": number(sent / allowed),
+        "gap_ns": gap_ns,
+        "gaps_ns": percentiles(gaps),
+        "gap_mean_ns": number(gaps.mean()),
+    }))
+}
+
+fn changes(scenario: &Scenario, changes: &Changes) -> Value {
+    let seconds = f64::from(scenario.measure_us) / 1e6;
+    json!({
+        "all": changes.all,
+        "per_second": number(changes.times.len() as f64 / seconds),
+        "change_ns": percentiles(&changes.times),
+    })
 }
 
 /// Describes a lock in the columns of `perf lock contention` and of lockmeter.
@@ -138,7 +179,7 @@ fn lock(row: &LockRow) -> Value {
 }
 
 fn json(scenario: &Scenario, seed: u64, figures: &Figures<'_>) -> Value {
-    let Figures { sent, accepted, refused, report, locks, send_ns, octaves } = figures;
+    let Figures { sent, accepted, refused, dropped, report, locks, send_ns, octaves, .. } = figures;
     let packets = (*sent).max(1) as f64;
     let per_packet = |count: u64| number(count as f64 / packets);
     let ns_per_packet = |ps: u64| number(ps as f64 / 1e3 / packets);
@@ -147,13 +188,9 @@ fn json(scenario: &Scenario, seed: u64, figures: &Figures<'_>) -> Value {
     let contended: u64 = report.sites.iter().map(|site| site.contended).sum();
     let transfers: u64 = report.sites.iter().map(|site| site.transfers.all()).sum();
     let sites = report.sites.iter().take(SITES).map(|site| {
-        let place = site.location.file().rsplit_once("twins/").map_or_else(
-            || site.location.file().to_owned(),
-            |(_, place)| place.replacen("/src", "", 1),
-        );
         let transfers = &site.transfers;
         json!({
-            "place": format!("{place}:{}", site.location.line()),
+            "place": place(site.location),
             "accesses_per_packet": per_packet(site.accesses),
             "transfers_per_packet": per_packet(transfers.all()),
             "remote_per_packet": per_packet(transfers.remote),
@@ -162,6 +199,19 @@ fn json(scenario: &Scenario, seed: u64, figures: &Figures<'_>) -> Value {
             "waited_ns_per_packet": ns_per_packet(site.waited),
         })
     });
+    let fields = fields(report).into_iter().take(SITES).map(|hot| {
+        json!({
+            "field": hot.field,
+            "place": hot.place,
+            "accesses_per_packet": per_packet(hot.accesses),
+            "transfers_per_packet": per_packet(hot.transfers.all()),
+            "remote_per_packet": per_packet(hot.transfers.remote),
+            "contended_per_packet": per_packet(hot.contended),
+            "stalled_ns_per_packet": ns_per_packet(hot.stalled),
+            "waited_ns_per_packet": ns_per_packet(hot.waited),
+        })
+    });
+    let fields: Vec<_> = fields.collect();
     let sites: Vec<_> = sites.collect();
     let seconds = f64::from(scenario.measure_us) / 1e6;
     json!({
@@ -170,6 +220,7 @@ fn json(scenario: &Scenario, seed: u64, figures: &Figures<'_>) -> Value {
         "packets": sent,
         "accepted": accepted,
         "refused": refused,
+        "dropped": dropped,
         "time_share": {
             "useful": share(times.useful),
             "stalled": share(times.stalled),
@@ -183,8 +234,12 @@ fn json(scenario: &Scenario, seed: u64, figures: &Figures<'_>) -> Value {
         "send_ns_octaves": octaves,
         "switches_per_second": number(report.switches as f64 / seconds),
         "wakeups_per_second": number(report.wakeups as f64 / seconds),
+        "timers_per_second": number(report.timers as f64 / seconds),
         "migrations_per_second": number(report.migrations as f64 / seconds),
         "locks": locks.iter().map(lock).collect::<Vec<_>>(),
         "sites": sites,
+        "fields": fields,
+        "paced": paced(scenario, figures),
+        "changes": figures.changes.map(|changes_made| changes(scenario, changes_made)),
     })
 }

@@ -4,14 +4,16 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Result;
+use onramp_multicore::{Description, Scenario};
 use serde_json::{Value, json};
 
 use super::draws::{self, Common, Job, Subject};
-use super::summary;
+use super::summary::{self, Spread};
 use crate::error::usage;
 use crate::output::{self, Output};
 use crate::progress::Progress;
-use crate::report::json::pretty;
+use crate::report::json::{number, pretty};
+use crate::report::simulated::{self, Row, Simulated};
 
 /// Simulate one load on a machine of many processors
 ///
@@ -23,10 +25,12 @@ use crate::report::json::pretty;
 Examples:
   onramp sim run udp-480
   onramp sim run one-port --draws 1
-  onramp sim run udp-480 --designs llist-queued,onramp
+  onramp sim run udp-480 --designs llist-queued,onramp --html designs.html
+  onramp sim run paced-240
   onramp sim run my-load.toml --draws 20 --seed 7 --json prediction.json")]
 pub(crate) struct Args {
-    /// A scenario: one-port, udp-240, udp-480, or a file
+    /// A scenario: change-240, one-port, paced-240, udp-240, udp-480, or a file (docs/scaling.md
+    /// says what it contains)
     #[arg(value_name = "SCENARIO")]
     scenario: String,
     /// Compare these designs of the laboratory (`onramp lab contention`) under the same load, each
@@ -38,6 +42,9 @@ pub(crate) struct Args {
     /// Write the results as JSON to this file, or to standard output with -
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+    /// Write an HTML page with charts to this file, or to standard output with -
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
 }
 
 /// Runs the command.
@@ -47,6 +54,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         scenario.check_design(name).map_err(|why| usage(format!("--designs: {why}")))?;
     }
     let json_output = args.json.as_deref().map(Output::new).transpose()?;
+    let html_output = args.html.as_deref().map(Output::new).transpose()?;
+    output::distinct(&[("--json", json_output.as_ref()), ("--html", html_output.as_ref())])?;
     let mut subjects: Vec<_> =
         args.designs.iter().map(|design| Subject::Design(&scenario, design)).collect();
     if subjects.is_empty() {
@@ -65,32 +74,88 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         Ok(())
     })?;
     drop(progress);
-    let mut report = String::new();
-    let rows = args.designs.iter().zip(results.chunks(draws));
-    let row = |(design, draws): (&String, &[Value])| {
-        report.push_str(&text(&format!("{}, {design}", scenario.title), draws));
-        json!({ "design": design, "summary": summary::json(draws), "draws": draws })
+    let parts = match &args.designs[..] {
+        [] => vec![(None, &results[..])],
+        designs => designs.iter().map(Some).zip(results.chunks(draws)).collect(),
     };
-    let rows: Vec<_> = rows.map(row).collect();
-    if rows.is_empty() {
-        report = text(&scenario.title, &results);
-    } else {
-        results.clear();
+    let mut done = Vec::new();
+    if ![&json_output, &html_output].into_iter().flatten().any(Output::is_stdout) {
+        let titled = |design: Option<&String>| {
+            design.map_or_else(
+                || scenario.title.clone(),
+                |name| format!("{}, {name}", scenario.title),
+            )
+        };
+        let report = parts.iter().map(|(design, draws)| text(&titled(*design), draws));
+        done.push(output::print(&report.collect::<String>()));
     }
-    let document = json!({
+    if let Some(output) = json_output {
+        done.push(output.write(&pretty(&document(args, &scenario, &parts))));
+    }
+    if let Some(output) = html_output {
+        done.push(output.write(&page(args, &scenario, &parts)?));
+    }
+    output::all(done)
+}
+
+/// The results of each design, with its name; without a name those of a link.
+type Part<'a> = (Option<&'a String>, &'a [Value]);
+
+fn document(args: &Args, scenario: &Scenario, parts: &[Part<'_>]) -> Value {
+    let row = |(design, draws): &Part<'_>| {
+        let design = (*design)?;
+        Some(json!({ "design": design, "summary": summary::json(draws), "draws": draws }))
+    };
+    let rows: Vec<_> = parts.iter().filter_map(row).collect();
+    let link =
+        parts.iter().find(|(design, _)| design.is_none()).map_or(&[][..], |(_, draws)| draws);
+    json!({
         "schema": "onramp.sim.run",
         "version": 1,
         "onramp": env!("CARGO_PKG_VERSION"),
         "scenario": scenario,
         "seed": args.common.seed,
         "designs": rows,
-        "summary": summary::json(&results),
-        "draws": results,
-    });
-    if !json_output.as_ref().is_some_and(Output::is_stdout) {
-        output::print(&report)?;
+        "summary": summary::json(link),
+        "draws": link,
+    })
+}
+
+/// Returns what the page shows of one design.
+fn row<'a>((design, draws): &Part<'a>) -> Row<'a> {
+    let rate = summary::spread(draws, "packets_per_second");
+    Row {
+        name: design.map_or("Onramp", |design| design),
+        draws,
+        // With as many digits as in JSON.
+        rate: rate.map_or([0.0; 3], |Spread { median, low, high }| {
+            [median, low, high].map(|rate| number(rate).as_f64().unwrap_or(rate))
+        }),
+        figures: summary::cells(draws).collect(),
+        warning: summary::unsteady(draws).trim().to_owned(),
     }
-    json_output.map_or(Ok(()), |output| output.write(&pretty(&document)))
+}
+
+fn page(args: &Args, scenario: &Scenario, parts: &[Part<'_>]) -> Result<String> {
+    let machine = Description::find(&scenario.machine)?.title;
+    Ok(simulated::page(&Simulated {
+        title: &scenario.title,
+        scenario: &json!(scenario),
+        machine: &machine,
+        command: &command(args),
+        rows: parts.iter().map(row).collect(),
+    }))
+}
+
+/// Returns the command that makes the same results again.
+fn command(args: &Args) -> String {
+    let Common { draws, seed } = &args.common;
+    let name = shlex::try_quote(&args.scenario).unwrap_or_else(|_| (&*args.scenario).into());
+    let designs = match &args.designs[..] {
+        [] => String::new(),
+        designs => format!(" --designs {}", designs.join(",")),
+    };
+    format!("onramp sim run {name}{designs} --draws {draws} --seed {seed}")
 }
 
 fn len(jobs: &[Job<'_>]) -> u32 {
@@ -103,10 +168,22 @@ fn text(title: &str, draws: &[Value]) -> String {
         text.push_str(", with the interval of nine tenths of them");
     }
     text.push('\n');
-    for (heading, cell) in summary::headings().zip(summary::cells(draws)) {
+    for (heading, cell) in summary::cells(draws) {
         text.push_str(&format!("  {heading:<18} {cell}\n"));
     }
     text.push_str(&summary::unsteady(draws));
+    let fields = draws.first().and_then(|draw| draw["fields"].as_array());
+    text.push_str("fields that processors waited longest for, with the middle of each interval:\n");
+    for field in fields.into_iter().flatten() {
+        let figure = |key: &str| field[key].as_f64().unwrap_or_default();
+        text.push_str(&format!(
+            "  {:<28} {:>7.1} ns/packet, {:.3} transfers/packet, {:.3} contended\n",
+            field["field"].as_str().unwrap_or_default(),
+            figure("stalled_ns_per_packet"),
+            figure("transfers_per_packet"),
+            figure("contended_per_packet"),
+        ));
+    }
     let sites = draws.first().and_then(|draw| draw["sites"].as_array());
     text.push_str("places that waited longest for memory, with the middle of each interval:\n");
     for site in sites.into_iter().flatten() {

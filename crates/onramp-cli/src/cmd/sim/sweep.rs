@@ -26,7 +26,7 @@ Examples:
   onramp sim sweep udp-480 --threads 480 --ports 1,30 --draws 1 --json sweep.json
   onramp sim sweep udp-480 --threads 480 --ports 1,30 --draws 1 --json sweep.json --resume")]
 pub(crate) struct Args {
-    /// A scenario: one-port, udp-240, udp-480, or a file
+    /// A scenario: change-240, one-port, paced-240, udp-240, udp-480, or a file
     #[arg(value_name = "SCENARIO")]
     scenario: String,
     /// Numbers of sending threads; that of the scenario by default
@@ -132,7 +132,7 @@ fn text(base: &Scenario, rows: &[Value]) -> String {
         let draws = row["draws"].as_array().map_or(&[][..], Vec::as_slice);
         let scenario = &row["scenario"];
         text.push_str(&format!("{} threads, {} ports:", scenario["threads"], scenario["ports"]));
-        let figures = summary::headings().zip(summary::cells(draws));
+        let figures = summary::cells(draws);
         let figures: Vec<_> = figures.map(|(heading, cell)| format!(" {heading} {cell}")).collect();
         text.push_str(&figures.join(","));
         text.push('\n');

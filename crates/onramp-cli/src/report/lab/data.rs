@@ -483,6 +483,7 @@ fn sort(rows: &mut [Row]) {
     let known: Vec<_> = Design::ALL
         .iter()
         .chain(Design::QUEUED)
+        .chain(Design::OTHERS)
         .chain(Design::PEERS)
         .map(|design| design.name())
         .collect();
