@@ -9,7 +9,7 @@ use onramp_fleet::Definitions;
 use onramp_redis::{Engine, EngineError, Held};
 use serde_json::{Value, json};
 
-use super::{EngineArgs, shown, table, wait};
+use super::{EngineArgs, shown, shown_bytes, table, wait};
 use crate::error::usage;
 use crate::output::{self, Output};
 use crate::report::json;
@@ -59,6 +59,7 @@ pub(crate) struct TopArgs {
 struct Limit {
     name: String,
     rate: u64,
+    burst: Option<u32>,
     hosts_max: u32,
     members: Vec<Member>,
 }
@@ -133,6 +134,7 @@ async fn engine_read(engine: &Engine, only: Option<&str>) -> Result<Vec<Limit>, 
         limits.push(Limit {
             name: name.to_owned(),
             rate: definition.rate,
+            burst: definition.burst,
             hosts_max: definition.hosts,
             members,
         });
@@ -174,7 +176,9 @@ fn text(limits: &[Limit]) -> String {
         return "no limits; `onramp fleet limit set` makes one\n".to_owned();
     }
     let limit = |limit: &Limit| {
-        let Limit { name, rate, hosts_max, members } = limit;
+        let Limit { name, rate, burst, hosts_max, members } = limit;
+        let burst =
+            burst.map_or_else(String::new, |bytes| format!(" and {} at once", shown_bytes(bytes)));
         let of = match hosts_max {
             0 => format!("{} parts", members.len()),
             most => format!("{} of at most {most} hosts", members.len()),
@@ -183,7 +187,7 @@ fn text(limits: &[Limit]) -> String {
         let demand = shown(sum(members, |member| member.held.claim.demand()));
         let used = shown(sum(members, |member| member.used));
         let head = format!(
-            "{name}: {} for {of}; they want {demand}, hold {held}, send {used}\n",
+            "{name}: {}{burst} for {of}; they want {demand}, hold {held}, send {used}\n",
             shown(*rate)
         );
         let rows: Vec<Vec<String>> = members
@@ -232,6 +236,7 @@ fn document(limits: &[Limit]) -> Value {
         json!({
             "name": limit.name,
             "bytes_per_second": limit.rate,
+            "burst_bytes": limit.burst,
             "hosts_max": limit.hosts_max,
             "members": limit.members.iter().map(member).collect::<Vec<_>>(),
         })
