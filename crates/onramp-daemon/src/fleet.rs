@@ -4,6 +4,8 @@
 //! A thread of its own reports to the engine and sets the rates, because it must not tell the
 //! engine of a lower rate before the rate is set, and setting a rate may wait for the host.
 
+mod view;
+
 use std::collections::BTreeMap;
 use std::sync::PoisonError;
 use std::thread::{self, JoinHandle};
@@ -19,6 +21,7 @@ use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{MissedTickBehavior, interval, sleep};
 use tracing::{info, warn};
 
+pub use self::view::{LimitView, MemberView, read};
 use crate::board::{Key, ShareRow, Standing};
 use crate::hub::Hub;
 

@@ -210,9 +210,7 @@ fn a_daemon_follows_its_share() {
     });
     assert!(!ask("save").contains("burst"), "the class itself has none");
     printed(&fleet(folder, "limit set tenant 16mbit --burst none"));
-    wait_until("the class has its own burst", || {
-        ask("tc class show dev d0") == own
-    });
+    wait_until("the class has its own burst", || ask("tc class show dev d0") == own);
     ask("tc class del dev d0 classid 1:10");
     wait_until("the class has left", || printed(&fleet(folder, "show")).contains("for 0 of"));
 }
