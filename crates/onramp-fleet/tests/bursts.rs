@@ -1,5 +1,5 @@
-//! Hosts with real qdiscs in virtual time: what all of them together send beyond the limit's rate is
-//! never more than the limit's burst and a packet for each host.
+//! Hosts with real qdiscs in virtual time: what all of them together send beyond the limit's rate
+//! is never more than the limit's burst and a packet for each host.
 
 use std::time::Duration;
 

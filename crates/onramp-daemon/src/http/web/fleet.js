@@ -4,7 +4,7 @@
 // Rows that the table has at most.
 const FLEET_ROWS = 300;
 // The last answer, and when it came.
-const shares = { table: null, at: 0 };
+const told = { table: null, at: 0 };
 
 async function askFleet() {
   try {
@@ -12,8 +12,8 @@ async function askFleet() {
     const answer = await fetch("/api/v1/fleet");
     const table = await answer.json();
     if (table.schema !== "onramp.fleet-table") throw new Error(table.error);
-    shares.table = table;
-    shares.at = Date.now();
+    told.table = table;
+    told.at = Date.now();
   } catch {
     // The daemon has gone, which the page says elsewhere. The table stays, and its age grows.
   } finally {
@@ -23,7 +23,7 @@ async function askFleet() {
 }
 
 function showFleet() {
-  const { table, at } = shares;
+  const { table, at } = told;
   if (!table) return;
   const never = table.age_seconds === null;
   const waited = (Date.now() - at) / 1000;
@@ -48,17 +48,17 @@ function showFleet() {
 // The row of a limit, and those of its hosts or parts.
 function limitRows(limit) {
   const most = limit.hosts_max;
-  const count = exact(limit.members_count);
-  const hosts = most === 0 ? `${count} parts` : `${count} of ${exact(most)}`;
-  const rate = bits(limit.bytes_per_second) + "/s";
+  const members = exact(limit.members_count);
+  const hosts = most === 0 ? `${members} parts` : `${members} of ${exact(most)}`;
+  const rate = bits(limit.bytes_per_second);
   return [fleetRow("limit", limit, rate, hosts),
     ...limit.members.map((member) => fleetRow("host", member, "", ""))];
 }
 
 function fleetRow(style, of, rate, hosts) {
   const age = of.report_age_seconds;
-  const cells = [[rate], [hosts, "wide"], [bits(of.share_bytes_per_second) + "/s"],
-    [bits(of.demand_bytes_per_second) + "/s"], [bits(of.used_bytes_per_second) + "/s"],
+  const cells = [[rate], [hosts, "wide"], [bits(of.share_bytes_per_second)],
+    [bits(of.demand_bytes_per_second)], [bits(of.used_bytes_per_second)],
     [age === null ? "–" : time(age * 1e9), "wide"]];
   return make("tr", { class: style }, make("td", {}, of.name),
     ...cells.map(([text, wide]) => make("td", wide ? { class: wide } : {}, text)));
