@@ -51,7 +51,7 @@ pub use port::{
 };
 pub use sched::{Child, Classes};
 #[cfg(feature = "tc")]
-pub use tc::{Facts, Setup, Taken, cmd};
+pub use tc::{BurstOption, Facts, Setup, Taken, cmd};
 pub use tc::{Kinds, Spec};
 pub use tree::{RootQdisc, Stopped, Totals, Tree, TreeOf};
 #[cfg(feature = "tc")]

@@ -19,7 +19,7 @@ pub use self::spec::Spec;
 #[cfg(feature = "tc")]
 pub use self::{
     list::{Listed, Query},
-    setup::{Change, Facts, Setup, Taken},
+    setup::{BurstOption, Change, Facts, Setup, Taken},
     whole::{mq, whole},
 };
 

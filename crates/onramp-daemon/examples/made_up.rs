@@ -21,6 +21,6 @@ async fn main() -> std::io::Result<()> {
     eprintln!("http://{}/", listener.local_addr()?);
     let sampler = Sampler::new(source, Duration::from_secs(1));
     let stop = async { std::future::pending().await };
-    serve(listener, sampler, true, Limits::default(), stop).await;
+    serve(listener, sampler, None, true, Limits::default(), stop).await;
     Ok(())
 }

@@ -20,6 +20,8 @@ pub(crate) struct ShareRow {
     pub(crate) demand: u64,
     /// The rate that the qdisc or class has, in bytes per second.
     pub(crate) share: u64,
+    /// How many bytes the qdisc or class may send at once; `None`: as many as its own options say.
+    pub(crate) burst: Option<u64>,
     /// The guaranteed rate, in bytes per second.
     pub(crate) floor: u64,
     /// When the engine last answered.

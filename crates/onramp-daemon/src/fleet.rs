@@ -4,6 +4,8 @@
 //! A thread of its own reports to the engine and sets the rates, because it must not tell the
 //! engine of a lower rate before the rate is set, and setting a rate may wait for the host.
 
+mod view;
+
 use std::collections::BTreeMap;
 use std::sync::PoisonError;
 use std::thread::{self, JoinHandle};
@@ -19,6 +21,7 @@ use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{MissedTickBehavior, interval, sleep};
 use tracing::{info, warn};
 
+pub use self::view::{LimitView, MemberView, read};
 use crate::board::{Key, ShareRow, Standing};
 use crate::hub::Hub;
 
@@ -96,9 +99,17 @@ async fn follow(options: Options, hub: Hub) {
                 hub.board().note(&key, follower.count(now, counted, rate));
             }
             if let Some(row) = hub.board().get(&key) {
-                // A command has set the rate back since the share was last set.
-                if row.share.max(1) != rate {
-                    set_rate(&hub, &key, row.share);
+                // A command has set the rate or the burst back since the share was last set.
+                if row.share.max(1) != rate || row.burst != share.burst {
+                    set_rate(&hub, &key, row.share, row.burst);
+                }
+                if row.burst.is_some() && !share.has_burst && !follower.is_told {
+                    let (device, place, limit) = &key;
+                    warn!(
+                        "fleet: {device} {place} in {limit}: the limit has a burst, but the qdisc \
+                         has no option for it, so it sends no more than its rate in any interval"
+                    );
+                    follower.is_told = true;
                 }
                 if row.standing == Standing::Unknown && now >= follower.early {
                     let (device, place, limit) = &key;
@@ -119,6 +130,8 @@ struct Follower {
     weight: u32,
     /// Until when it is no news that nobody has set the limit.
     early: Instant,
+    /// Whether the log has said that the qdisc has no burst.
+    is_told: bool,
     meter: Meter,
     /// The task ends when nobody holds this any more.
     traffic: watch::Sender<Traffic>,
@@ -143,7 +156,7 @@ impl Follower {
             Setter { hub: hub.clone(), key: key.clone(), weight, seen: seen.clone(), told: None };
         let task = tasks.spawn(member_task(options.engine.clone(), member, seen, setter));
         let early = BootClock.now() + EARLY;
-        Self { weight, early, meter: Meter::new(), traffic, task }
+        Self { weight, early, is_told: false, meter: Meter::new(), traffic, task }
     }
 
     fn count(&mut self, now: Instant, counted: Counted, share: u64) -> Traffic {
@@ -199,7 +212,8 @@ impl Setter {
         }
         let now = BootClock.now();
         let rate = share.rate_at(now);
-        set_rate(&self.hub, &self.key, rate);
+        let burst = share.burst_at(now);
+        set_rate(&self.hub, &self.key, rate, burst);
         let standing = standing(share, now);
         let Traffic { used, demand } = *self.seen.borrow();
         let row = ShareRow {
@@ -207,6 +221,7 @@ impl Setter {
             used,
             demand,
             share: rate,
+            burst,
             floor: share.floor,
             answered: share.answered,
             standing,
@@ -252,11 +267,13 @@ impl fmt::Display for Setter {
     }
 }
 
-/// Sets the rate of a qdisc or class, in bytes per second.
-fn set_rate(hub: &Hub, (device, place, limit): &Key, rate: u64) {
+/// Sets the rate of a qdisc or class, in bytes per second, and its burst, in bytes; `None`: the one
+/// that its own options say.
+fn set_rate(hub: &Hub, (device, place, limit): &Key, rate: u64, burst: Option<u64>) {
     let mut host = hub.host().lock().unwrap_or_else(PoisonError::into_inner);
     // No rate is zero: without a limit, as good as nothing passes.
-    let done = host.set_share(device, *place, limit, Rate::bytes_per_second(rate.max(1)));
+    let rate_set = Rate::bytes_per_second(rate.max(1));
+    let done = host.set_share(device, *place, limit, rate_set, burst);
     if let Err(error) = done {
         warn!("fleet: {device} {place} in {limit}: its rate cannot be {rate} bytes/s: {error}");
     }

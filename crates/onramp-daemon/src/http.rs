@@ -5,6 +5,7 @@
 //! answers nor send commands: see `http/guard.rs`.
 
 mod events;
+mod fleet;
 mod guard;
 mod patience;
 pub(crate) mod reply;
@@ -30,6 +31,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
 
+pub use self::fleet::FleetTable;
 use self::patience::Patient;
 use self::reply::Response;
 pub use self::sampler::Sampler;
@@ -97,15 +99,19 @@ struct Site {
     /// memory while it is being written.
     writers: Arc<Semaphore>,
     page: web::Page,
+    /// The fleet that the daemon belongs to; `None`: none.
+    fleet: Option<Arc<FleetTable>>,
 }
 
 /// Serves HTTP clients until `stop` is ready, then ends the connections cleanly and returns.
 ///
-/// If `control` is true, the server executes commands that the web page sends. An error on one
-/// client's connection ends only that connection.
+/// If `control` is true, the server executes commands that the web page sends. If there is a
+/// `fleet`, the page shows its limits and hosts. An error on one client's connection ends only that
+/// connection.
 pub async fn serve(
     listener: TcpListener,
     sampler: Arc<Sampler>,
+    fleet: Option<Arc<FleetTable>>,
     control: bool,
     limits: Limits,
     stop: impl Future<Output = ()>,
@@ -117,7 +123,8 @@ pub async fn serve(
         listeners: Arc::new(Semaphore::new(limits.listeners)),
         commands: Arc::new(Semaphore::new(1)),
         writers: Arc::new(Semaphore::new(4)),
-        page: web::Page::new(control),
+        page: web::Page::new(control, fleet.is_some()),
+        fleet,
     });
     let room = Arc::new(Semaphore::new(limits.connections));
     let (stopping, stopped) = watch::channel(false);
@@ -192,11 +199,12 @@ async fn answer(
     }
     let path = request.uri().path().to_owned();
     let methods: &[Method] = match path.as_str() {
-        "/" | "/metrics" | "/api/v1/snapshot" => &[Method::GET, Method::HEAD],
+        "/" | "/metrics" | "/api/v1/snapshot" | "/api/v1/fleet" => &[Method::GET, Method::HEAD],
         "/api/v1/events" => &[Method::GET],
         "/api/v1/exec" => &[Method::POST],
         _ => {
-            let why = "expected /, /metrics, /api/v1/snapshot, /api/v1/events or /api/v1/exec";
+            let why = "expected /, /metrics, /api/v1/snapshot, /api/v1/events, /api/v1/fleet or \
+                       /api/v1/exec";
             return reply::error(StatusCode::NOT_FOUND, why);
         }
     };
@@ -208,6 +216,7 @@ async fn answer(
         "/" => Ok(site.page.response()),
         "/metrics" => metrics(&query, site).await,
         "/api/v1/snapshot" => snapshot(&query, site).await,
+        "/api/v1/fleet" => fleet_table(&query, site).await,
         "/api/v1/events" => events::stream(&query, site, stopped),
         _ => exec(request, site, local).await,
     };
@@ -255,6 +264,17 @@ async fn snapshot(query: &str, site: &Site) -> Answer {
     };
     let text = in_place(place, text).await.map_err(broken)?.map_err(broken)?;
     Ok(reply::whole(StatusCode::OK, reply::JSON, text))
+}
+
+async fn fleet_table(query: &str, site: &Site) -> Answer {
+    if let Some((key, _)) = form_urlencoded::parse(query.as_bytes()).next() {
+        return Err(bad(format!("unknown parameter {key:?}; expected none")));
+    }
+    let Some(fleet) = &site.fleet else {
+        let why = "this daemon belongs to no fleet; `onramp daemon --fleet URL` joins one";
+        return Err((StatusCode::NOT_FOUND, why.to_owned()));
+    };
+    Ok(reply::whole(StatusCode::OK, reply::JSON, fleet.document().await.to_string()))
 }
 
 /// Parses the query part of the URL of an event stream: which rows to show.

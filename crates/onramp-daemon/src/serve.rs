@@ -172,7 +172,9 @@ impl Daemon {
             let limits = http::Limits::default();
             let end = async move { drop(ending.clone().wait_for(|ending| *ending).await) };
             let sampler = Arc::clone(watched.sampler());
-            clients.sessions.spawn(http::serve(web, sampler, options.web_control, limits, end));
+            let fleet = options.fleet.as_ref().map(|fleet| http::FleetTable::new(&fleet.engine));
+            let control = options.web_control;
+            clients.sessions.spawn(http::serve(web, sampler, fleet, control, limits, end));
         }
         // The thread goes on until the devices are closed: their rates stay as they are when it has
         // ended.

@@ -35,8 +35,15 @@ fn many_limits(hosts: u32, limits: u32, each: u32) {
     let members = (u64::from(hosts) * u64::from(each)).div_ceil(u64::from(limits));
     let (rate, count) = (members * 4 * MBIT, u32::try_from(members).expect("few"));
     let floor = rate / 20 / members;
-    let definition =
-        Definition { rate, weight: 1, guaranteed: 0, hosts: count, floor, parent: None };
+    let definition = Definition {
+        rate,
+        weight: 1,
+        guaranteed: 0,
+        hosts: count,
+        floor,
+        burst: None,
+        parent: None,
+    };
     let names: Vec<String> = (0..limits).map(|limit| format!("limit-{limit}")).collect();
     for name in &names {
         world.set(name, definition.clone()).expect("a sound limit");
@@ -91,7 +98,8 @@ fn one_limit(hosts: u32) {
     let rate = u64::from(hosts) * 4 * MBIT;
     let floor = rate / 20 / u64::from(hosts);
     let mut world = World::new(1, Duration::from_millis(1)..Duration::from_millis(3));
-    let definition = Definition { rate, weight: 1, guaranteed: 0, hosts, floor, parent: None };
+    let definition =
+        Definition { rate, weight: 1, guaranteed: 0, hosts, floor, burst: None, parent: None };
     world.set("limit", definition).expect("a sound limit");
     let count = hosts as usize;
     let mut wants = vec![2 * MBIT; count];

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use crate::burst::Bursts;
 use crate::host::Joined;
 use crate::ledger::{Place, Terms};
 
@@ -27,6 +28,9 @@ pub struct Definition {
     /// The guaranteed rate of each host, in bytes per second. Ledgers count hosts by their floors:
     /// if this is 0, nobody sees to it that there are no more than `hosts`.
     pub floor: u64,
+    /// The bytes that all hosts together may send at once, at least 1. `None`: each host's qdisc
+    /// has a burst of its own, and nobody limits the sum. See [`Bursts`].
+    pub burst: Option<u32>,
     /// The limit that this one is a part of.
     pub parent: Option<String>,
 }
@@ -131,7 +135,9 @@ impl Definitions {
 
     fn check(&self, name: &str) -> Result<(), DefinitionError> {
         let definition = &self.0[name];
-        for (field, number) in [("rate", definition.rate), ("weight", u64::from(definition.weight))]
+        let burst = definition.burst.map_or(1, u64::from);
+        for (field, number) in
+            [("rate", definition.rate), ("weight", definition.weight.into()), ("burst", burst)]
         {
             if number == 0 {
                 return Err(DefinitionError::Zero(field));
@@ -214,14 +220,18 @@ impl Definitions {
             way.push(Place { name, remembered: Terms::default(), is_limit: false });
             claims.push((1, 0));
         }
+        let mut bursts = Bursts::default();
         let mut next = Some(limit);
         while let Some((name, here)) = next.and_then(|name| self.0.get_key_value(name)) {
+            if let Some(bytes) = here.burst {
+                bursts.add(bytes, here.rate);
+            }
             let remembered = self.terms(name)?;
             way.push(Place { name: name.clone(), remembered, is_limit: true });
             claims.push((here.weight, here.guaranteed));
             next = here.parent.as_deref();
         }
-        Some(Joined { way, claims, weight: weight.max(1), floor: definition.floor })
+        Some(Joined { way, claims, weight: weight.max(1), floor: definition.floor, bursts })
     }
 
     /// Returns the names of the ledgers in which the members of a limit are: its own ledger, or
@@ -295,7 +305,7 @@ mod tests {
 
     fn definition(rate: u64, hosts: u32, floor: u64, parent: Option<&str>) -> Definition {
         let parent = parent.map(str::to_owned);
-        Definition { rate, weight: 1, guaranteed: 0, hosts, floor, parent }
+        Definition { rate, weight: 1, guaranteed: 0, hosts, floor, burst: None, parent }
     }
 
     #[test]
@@ -312,6 +322,7 @@ mod tests {
             ("a#1.0", definition(1, 0, 0, None), "expected 1 to 64 letters"),
             ("a", definition(0, 1, 0, None), "rate: expected at least 1"),
             ("a", Definition { weight: 0, ..definition(9, 1, 0, None) }, "weight: expected at"),
+            ("a", Definition { burst: Some(0), ..definition(9, 1, 0, None) }, "burst: expected at"),
             ("a", definition(99, 10, 10, None), "together are 100 bytes/s, more than the limit"),
             ("a", Definition { guaranteed: 10, ..definition(9, 1, 0, None) }, "guaranteed: "),
             ("a", definition(9, 1, 0, Some("b")), "there is no limit \"b\""),
@@ -340,6 +351,23 @@ mod tests {
         all.set("b", definition(9, 0, 0, Some("a"))).expect("sound");
         let error = all.set("a", definition(9, 0, 0, Some("b"))).expect_err("a circle");
         assert_eq!(error, DefinitionError::Circle("a".to_owned()));
+    }
+
+    #[test]
+    fn a_host_knows_the_bursts_of_all_limits_above() {
+        let mut all = Definitions::new();
+        let with = |burst, definition| Definition { burst, ..definition };
+        all.set("company", with(Some(500), definition(1_000, 0, 0, None))).expect("sound");
+        all.set("region", definition(800, 0, 0, Some("company"))).expect("sound");
+        all.set("tenant", with(Some(900), definition(600, 100, 1, Some("region")))).expect("sound");
+        let bursts = |all: &Definitions| all.joined("tenant", "h", 1).expect("it has hosts").bursts;
+        // The company allows 500 of 1,000 bytes, and the tenant 900 of 600.
+        assert_eq!(bursts(&all).of(600), Some(300));
+        all.set("tenant", with(Some(60), definition(600, 100, 1, Some("region")))).expect("sound");
+        assert_eq!(bursts(&all).of(600), Some(60));
+        all.set("company", definition(1_000, 0, 0, None)).expect("sound");
+        all.set("tenant", definition(600, 100, 1, Some("region"))).expect("sound");
+        assert_eq!(bursts(&all).of(600), None);
     }
 
     #[test]

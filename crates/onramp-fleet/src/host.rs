@@ -2,6 +2,7 @@
 
 use onramp_core::Instant;
 
+use crate::burst::Bursts;
 use crate::ledger::{Answer, HOLD, MemberView, Place, Refusal, Report, TICK};
 use crate::{Claim, divide};
 
@@ -19,6 +20,8 @@ pub struct Joined {
     /// The host's guaranteed rate, in bytes per second: the rate at which it sends while it cannot
     /// reach the engine.
     pub floor: u64,
+    /// How much all hosts of the limit, and of the limits above, may send at once.
+    pub bursts: Bursts,
 }
 
 /// A message for the engine.
@@ -134,6 +137,15 @@ impl Host {
         }
         let want = self.asked.as_ref().and_then(|asked| asked.report).map(|(_, want)| want);
         self.held.min(want.unwrap_or(u64::MAX))
+    }
+
+    /// Returns how many bytes the host may send at once at `now`, beyond [`rate`](Self::rate);
+    /// `None`: as many as its own qdisc says. Set both at the same time, and let the sender keep
+    /// the bytes that it may still send, up to the new burst: then the sum of all bursts is never
+    /// above the limit's, whoever gives rate to whom.
+    #[must_use]
+    pub fn burst(&self, now: Instant) -> Option<u64> {
+        self.joined.bursts.of(self.rate(now))
     }
 
     /// Sets what the host wants to send, in bytes per second.

@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
+mod burst;
 mod claim;
 mod definition;
 mod demand;
@@ -9,6 +10,7 @@ mod ledger;
 mod text;
 pub mod world;
 
+pub use self::burst::Bursts;
 pub use self::claim::{Claim, Knot, divide};
 pub use self::definition::{Definition, DefinitionError, Definitions, GROUP_MAX, is_name};
 pub use self::demand::{Meter, Traffic};

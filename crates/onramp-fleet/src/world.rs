@@ -247,6 +247,13 @@ impl World {
         if machine.is_dead { 0 } else { machine.host.rate(self.now) }
     }
 
+    /// Returns how many bytes a host may send at once at present, beyond its rate; `None`: as many
+    /// as its own qdisc says.
+    #[must_use]
+    pub fn burst(&self, host: usize) -> Option<u64> {
+        self.hosts[host].host.burst(self.now)
+    }
+
     /// Returns the rate at which all hosts of a limit together may send, in bytes per second.
     #[must_use]
     pub fn sum(&self, limit: &str) -> u64 {

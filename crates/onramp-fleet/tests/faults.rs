@@ -17,7 +17,7 @@ fn ms(ms: u64) -> Duration {
 fn limit(rate: u64, hosts: u32, parent: Option<&str>) -> Definition {
     let floor = rate / 20 / u64::from(hosts.max(1));
     let parent = parent.map(str::to_owned);
-    Definition { rate, weight: 1, guaranteed: 0, hosts, floor, parent }
+    Definition { rate, weight: 1, guaranteed: 0, hosts, floor, burst: None, parent }
 }
 
 /// Hosts in one limit, and what they want.

@@ -2,7 +2,7 @@
 
 mod protocol;
 
-use onramp_fleet::{Joined, Place, Terms};
+use onramp_fleet::{Bursts, Joined, Place, Terms};
 
 use self::protocol::{Budget, Sabotage, Setting, explore};
 
@@ -15,7 +15,7 @@ fn place(name: &str, rate: u64, reserve: u64, is_limit: bool) -> Place {
 
 fn joined(way: &[Place]) -> Joined {
     let claims = way.iter().map(|_| (1, 0)).collect();
-    Joined { way: way.to_vec(), claims, weight: 1, floor: FLOOR }
+    Joined { way: way.to_vec(), claims, weight: 1, floor: FLOOR, bursts: Bursts::default() }
 }
 
 /// What all settings have in common: two hosts, whose sum must not exceed the limit.

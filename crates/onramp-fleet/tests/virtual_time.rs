@@ -17,6 +17,7 @@ fn limit(rate: u64, hosts: u32) -> Definition {
         guaranteed: 0,
         hosts,
         floor: rate / 20 / u64::from(hosts),
+        burst: None,
         parent: None,
     }
 }

@@ -26,6 +26,12 @@ pub struct Share {
     pub weight: u32,
     /// The present share, as [`Host::set_share`] set it.
     pub share: Rate,
+    /// The present burst, in bytes, as [`Host::set_share`] set it. `None`: the qdisc or class has
+    /// its own, or an option of the device has changed so that the burst has to be set again.
+    pub burst: Option<u64>,
+    /// Whether the qdisc or class has a burst that can be set: a `cake` has none, and sends no more
+    /// than its rate in any interval.
+    pub has_burst: bool,
     /// What the qdisc or class has counted; `None` if a transmit queue does not answer at present.
     pub counted: Option<Counted>,
 }
@@ -42,14 +48,26 @@ impl Netdev {
             for name in named {
                 let Some(key) = setup.rate_option(place, name.option) else { continue };
                 let (limit, weight, rate) = (name.limit.to_owned(), name.weight, UNKNOWN);
-                self.followers.push(Follower { place, key, limit, weight, rate });
+                let (burst, own) = (None, Vec::new());
+                self.followers.push(Follower { place, key, limit, weight, rate, burst, own });
+            }
+            // A command that gives a rate of `tbf` or `htb` sets all bursts that it does not give
+            // back to their defaults, so what is there now is the command's.
+            let keys = self.keys(place);
+            let own: Vec<_> = setup
+                .burst_options(place, &keys)
+                .into_iter()
+                .map(|option| (option.key, option.given))
+                .collect();
+            for it in self.followers.iter_mut().filter(|it| it.place == place) {
+                (it.burst, it.own) = (None, own.clone());
             }
         }
         self.followers.retain(|it| setup.rate_option(it.place, it.key).is_some());
     }
 
     /// Returns a command about the tree as a person would have written it: with the names of limits
-    /// in place of shares.
+    /// in place of shares, and with the qdisc's or class's own burst in place of the limit's.
     pub(crate) fn with_names(&self, line: &str) -> Option<String> {
         let setup = self.link.setup();
         let of = |place| self.followers.iter().filter(move |it| it.place == place);
@@ -64,7 +82,9 @@ impl Netdev {
                     weight => (it.key, format!("{WORD} {}:{weight}", it.limit)),
                 })
                 .collect();
-            let edits: Vec<_> = texts.iter().map(|(key, text)| (*key, text.as_str())).collect();
+            let own = of(place).flat_map(|it| &it.own).map(|(key, text)| (*key, text.as_str()));
+            let edits: Vec<_> =
+                texts.iter().map(|(key, text)| (*key, text.as_str())).chain(own).collect();
             setup.line("add", place, &edits)
         })
     }
@@ -78,30 +98,56 @@ impl Netdev {
             };
             if self.followers.iter().any(same) {
                 // A trial device takes any rate that the real device has taken.
-                let _ = self.set_share(other.place, &other.limit, other.rate);
+                let _ = self.set_share(other.place, &other.limit, other.rate, other.burst);
             }
         }
     }
 
-    /// Sets the rates at `place` that follow the limit to `share`.
-    fn set_share(&mut self, place: Handle, limit: &str, share: Rate) -> Result<(), TcError> {
-        let text = exact(share);
-        let is_it = |it: &Follower| it.place == place && it.limit == limit && it.rate != share;
-        let edits: Vec<_> = self
-            .followers
-            .iter()
-            .filter(|it| is_it(it))
-            .map(|it| (it.key, text.as_str()))
-            .collect();
-        if edits.is_empty() {
+    /// Lets the next call of [`set_share`](Self::set_share) set all bursts, because the least burst
+    /// of a `tbf` follows from the device's largest packet.
+    pub(crate) fn forget_bursts(&mut self) {
+        self.followers.iter_mut().for_each(|it| it.burst = None);
+    }
+
+    /// Returns the names of the rates at `place` that follow a limit.
+    fn keys(&self, place: Handle) -> Vec<&'static str> {
+        self.followers.iter().filter(|it| it.place == place).map(|it| it.key).collect()
+    }
+
+    /// Sets the rates at `place` that follow the limit to `share`, and the bursts there to `burst`
+    /// bytes; `None` stands for what the last command gave.
+    fn set_share(
+        &mut self,
+        place: Handle,
+        limit: &str,
+        share: Rate,
+        burst: Option<u64>,
+    ) -> Result<(), TcError> {
+        let is_it = |it: &&Follower| it.place == place && it.limit == limit;
+        let has_it = |it: &Follower| (it.rate, it.burst) == (share, burst);
+        let Some(own) = self.followers.iter().find(is_it).map(|it| it.own.clone()) else {
+            return Ok(());
+        };
+        if self.followers.iter().filter(is_it).all(has_it) {
             return Ok(());
         }
-        if let Some(line) = self.link.setup().line("adjust", place, &edits) {
+        let (keys, text, setup) = (self.keys(place), exact(share), self.link.setup());
+        let bursts: Vec<(&str, String)> = match burst {
+            None => own,
+            Some(bytes) => {
+                let options = setup.burst_options(place, &keys);
+                options.iter().map(|option| (option.key, option.text(bytes))).collect()
+            }
+        };
+        let bursts = bursts.iter().map(|(key, text)| (*key, text.as_str()));
+        let edits: Vec<_> = keys.iter().map(|key| (*key, text.as_str())).chain(bursts).collect();
+        if let Some(line) = setup.line("adjust", place, &edits) {
+            drop(setup);
             let (_, done) = self.link.change_and_report(line.as_str())?;
             done?;
         }
         for it in self.followers.iter_mut().filter(|it| it.place == place && it.limit == limit) {
-            it.rate = share;
+            (it.rate, it.burst) = (share, burst);
         }
         Ok(())
     }
@@ -112,6 +158,7 @@ impl Netdev {
             return shares;
         }
         let views = self.link.whole_tree_views().unwrap_or_default();
+        let setup = self.link.setup();
         for it in &self.followers {
             let is_same = |share: &Share| share.place == it.place && share.limit == it.limit;
             if !shares.iter().any(is_same) {
@@ -121,6 +168,8 @@ impl Netdev {
                     limit: it.limit.clone(),
                     weight: it.weight,
                     share: it.rate,
+                    burst: it.burst,
+                    has_burst: !setup.burst_options(it.place, &self.keys(it.place)).is_empty(),
                     counted: Counted::at(&views, it.place),
                 });
             }
@@ -147,6 +196,12 @@ impl Host {
     /// Sets the rates of the qdisc or class `place` of a device that follow the limit `limit` to
     /// `share`. Does nothing if there are no such rates.
     ///
+    /// What the qdisc or class may send at once becomes `burst` bytes, but never less than its
+    /// longest packet needs: a `tbf` would drop that packet. `None` sets back the burst that the
+    /// last command gave it. A `cake` has no burst ([`Share::has_burst`]), and a change of it does
+    /// nothing. No bytes that the qdisc or class holds or owes change, except that it holds no more
+    /// than its burst.
+    ///
     /// # Errors
     ///
     /// [`TcError`] if the rate cannot be set, for example because it is out of the option's range.
@@ -156,8 +211,9 @@ impl Host {
         place: Handle,
         limit: &str,
         share: Rate,
+        burst: Option<u64>,
     ) -> Result<(), TcError> {
         let device = self.devices.get_mut(device);
-        device.map_or(Ok(()), |device| device.set_share(place, limit, share))
+        device.map_or(Ok(()), |device| device.set_share(place, limit, share, burst))
     }
 }

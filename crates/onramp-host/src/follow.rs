@@ -21,6 +21,11 @@ pub(crate) struct Follower {
     pub(crate) weight: u32,
     /// The present share.
     pub(crate) rate: Rate,
+    /// What the qdisc or class may send at once as a part of the limit's burst, in bytes. `None`:
+    /// as much as its own options say, or the burst has to be set again.
+    pub(crate) burst: Option<u64>,
+    /// The names and values of the options that are the burst, as the last command gave them.
+    pub(crate) own: Vec<(&'static str, String)>,
 }
 
 /// A limit's name and weight in a command, with the name of the option that they stand behind.

@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use std::pin::Pin;
 
 use onramp_core::{Clock as _, Instant};
-use onramp_fleet::{Act, Answer, Definitions, Host, Joined, Place, Refusal, TICK, Traffic};
+use onramp_fleet::{Act, Answer, Bursts, Definitions, Host, Joined, Place, Refusal, TICK, Traffic};
 use tokio::sync::watch;
 
 use crate::clock::{Alarm, BootClock};
@@ -46,6 +46,8 @@ pub struct Share {
     pub rate: u64,
     /// The rate at which the host may send after that, in bytes per second.
     pub floor: u64,
+    /// How many bytes the host may send at once beyond its rate: see [`burst_at`](Self::burst_at).
+    pub bursts: Bursts,
     /// When the host's lease ends, by the [`BootClock`]. A sender that looks at it keeps the limit
     /// even if the task that renews the lease does not come to run.
     pub until: Instant,
@@ -64,6 +66,14 @@ impl Share {
     #[must_use]
     pub const fn rate_at(&self, now: Instant) -> u64 {
         if now.0 < self.until.0 { self.rate } else { self.floor }
+    }
+
+    /// Returns how many bytes the host may send at once at `now`, by the [`BootClock`], beyond
+    /// [`rate_at`](Self::rate_at); `None`: as many as its own qdisc says. The sender keeps the
+    /// bytes that it may still send, up to this number.
+    #[must_use]
+    pub fn burst_at(&self, now: Instant) -> Option<u64> {
+        self.bursts.of(self.rate_at(now))
     }
 }
 
@@ -284,6 +294,7 @@ impl<S: FnMut(&Share) + Send> Task<S> {
         self.update(Share {
             rate: if is_out { 0 } else { host.rate(now) },
             floor: if is_out { 0 } else { host.joined().floor },
+            bursts: host.joined().bursts.clone(),
             until: host.until(),
             limit: Limit::Set,
             answered: host.answered(),

@@ -178,6 +178,15 @@ impl Engine {
         })))
     }
 
+    /// Returns an engine for the same Redis with a connection of its own. A program that reads much
+    /// from Redis, or from another runtime, uses it, so that no report of a host waits for that.
+    #[must_use]
+    pub fn apart(&self) -> Self {
+        let client = self.0.client.clone();
+        let (state, known) = Default::default();
+        Self(Arc::new(Shared { client, state, known }))
+    }
+
     /// Returns all limits.
     ///
     /// # Errors

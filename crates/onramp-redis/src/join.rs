@@ -1,15 +1,15 @@
 //! Links whose rates follow limits.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 use std::{fmt, io};
 
 use onramp::cmd::Operand as _;
 use onramp::view::Counted;
-use onramp::{Handle, Link, PortError, Rate};
-use onramp_core::Clock as _;
+use onramp::{Handle, Link, PortError, Rate, Setup};
+use onramp_core::{BurstOption, Clock as _};
 use onramp_fleet::{Meter, TICK, Traffic, is_name};
 use tokio::runtime;
 use tokio::sync::{oneshot, watch};
@@ -118,7 +118,9 @@ impl Membership {
 ///
 /// The rate is that of `htb` (`rate`, and `ceil` if it is given), `tbf` (`rate`) or `cake`
 /// (`bandwidth`). It is one byte per second until the engine answers. A thread of its own speaks to
-/// the engine and sets the rate; threads that send through the link wait for neither. Another rate
+/// the engine and sets the rate; threads that send through the link wait for neither. If the limit
+/// has a burst, the qdisc or class gets its part of it in place of its own `burst` (a `cake` has
+/// none), and its own again when the membership or the limit's burst ends. Another rate
 /// that the program gives to the qdisc or class lasts for a tenth of a second. The link has one
 /// port; if it gets another one, the membership ends within a tenth of a second.
 ///
@@ -146,7 +148,8 @@ pub fn join(
     engine: Engine,
     member: Member,
 ) -> Result<Membership, JoinError> {
-    let follower = Follower { link: link.clone(), place, is_stale: Arc::default() };
+    let (is_stale, own) = Default::default();
+    let follower = Follower { link: link.clone(), place, is_stale, own };
     if !is_name(&member.limit) {
         return Err(JoinError::Name(member.limit));
     }
@@ -155,7 +158,7 @@ pub fn join(
     let runtime = runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
     let runtime = runtime.map_err(JoinError::System)?;
     // A program that asks for something impossible hears of it here.
-    follower.follow_share(0)?;
+    follower.follow_share(0, None)?;
     let (told, share) = watch::channel(Share { floor: member.floor, ..Share::default() });
     let (end, ended) = oneshot::channel::<()>();
     let run = move || {
@@ -182,6 +185,9 @@ struct Follower {
     place: Handle,
     /// Whether the port may have another rate than the link's description says.
     is_stale: Arc<AtomicBool>,
+    /// While the burst is a part of the limit's: the options that are the burst, and their values
+    /// before.
+    own: Arc<Mutex<Option<Vec<BurstOption>>>>,
 }
 
 impl Follower {
@@ -196,7 +202,8 @@ impl Follower {
         let tell = Arc::clone(&told);
         let set = move |share: &Share| {
             // An error comes again when the rate is looked at in the next tick.
-            let _ = self.follow_share(share.rate_at(BootClock.now()));
+            let now = BootClock.now();
+            let _ = self.follow_share(share.rate_at(now), share.burst_at(now));
             tell.send_replace(share.clone());
         };
         tokio::select! {
@@ -220,9 +227,12 @@ impl Follower {
         loop {
             ticks.tick().await;
             let now = BootClock.now();
-            let rate = share.borrow().rate_at(now);
+            let (rate, burst) = {
+                let share = share.borrow();
+                (share.rate_at(now), share.burst_at(now))
+            };
             // The program may have given it another rate, or an earlier attempt may have failed.
-            match self.follow_share(rate) {
+            match self.follow_share(rate, burst) {
                 Ok(()) | Err(JoinError::Link(PortError::Blocked(_))) => {}
                 Err(error) => return error,
             }
@@ -234,8 +244,9 @@ impl Follower {
         }
     }
 
-    /// Sets the rate to a share, in bytes per second, if the share would be kept.
-    fn follow_share(&self, share: u64) -> Result<(), JoinError> {
+    /// Sets the rate to a share, in bytes per second, and the burst to so many bytes (`None`: what
+    /// it was before), if the share would be kept.
+    fn follow_share(&self, share: u64, burst: Option<u64>) -> Result<(), JoinError> {
         let ports = self.link.ports();
         if ports > 1 {
             return Err(JoinError::Ports(ports));
@@ -243,7 +254,7 @@ impl Follower {
         if let Some(why) = self.link.setup().escapes(self.place, &self.keys()) {
             return Err(JoinError::Escapes(self.place, why));
         }
-        self.set(share)
+        self.set(share, burst)
     }
 
     /// Returns the names of the rates.
@@ -252,9 +263,9 @@ impl Follower {
         RATES.iter().filter_map(|word| setup.rate_option(self.place, word)).collect()
     }
 
-    /// Sets the rate, in bytes per second, if it is another one. No rate is zero: for zero, as good
-    /// as nothing passes.
-    fn set(&self, rate: u64) -> Result<(), JoinError> {
+    /// Sets the rate, in bytes per second, and the burst, in bytes, if they are others. No rate is
+    /// zero: for zero, as good as nothing passes.
+    fn set(&self, rate: u64, burst: Option<u64>) -> Result<(), JoinError> {
         let mut text = String::new();
         // Writing to a string cannot fail.
         let _ = Rate::bytes_per_second(rate.max(1)).write(&mut text);
@@ -263,7 +274,10 @@ impl Follower {
         if keys.is_empty() {
             return Err(JoinError::NoRate(self.place));
         }
-        let edits: Vec<(&str, &str)> = keys.iter().map(|key| (*key, text.as_str())).collect();
+        let bursts = self.bursts(&setup, &keys, burst);
+        let bursts = bursts.iter().map(|(key, text)| (*key, text.as_str()));
+        let edits: Vec<(&str, &str)> =
+            keys.iter().map(|key| (*key, text.as_str())).chain(bursts).collect();
         let has_it = setup.line("add", self.place, &edits) == setup.line("add", self.place, &[]);
         // Relaxed: only this membership's thread uses it after `join` has returned.
         if !self.is_stale.swap(false, Ordering::Relaxed) && has_it {
@@ -272,11 +286,40 @@ impl Follower {
         let line = setup.line("adjust", self.place, &edits).unwrap_or_default();
         match self.link.change(line.as_str()) {
             // The port makes the change when its device lets it go on.
-            Ok(_) | Err(PortError::Late(_)) => Ok(()),
+            Ok(_) | Err(PortError::Late(_)) => {
+                if burst.is_none() {
+                    *self.own.lock().unwrap_or_else(PoisonError::into_inner) = None;
+                }
+                Ok(())
+            }
             Err(error) => {
                 // Relaxed: as above.
                 self.is_stale.store(true, Ordering::Relaxed);
                 Err(JoinError::Link(error))
+            }
+        }
+    }
+}
+
+impl Follower {
+    /// Returns the options that are the burst, with the values that they must have.
+    fn bursts(
+        &self,
+        setup: &Setup,
+        rates: &[&str],
+        burst: Option<u64>,
+    ) -> Vec<(&'static str, String)> {
+        let mut own = self.own.lock().unwrap_or_else(PoisonError::into_inner);
+        match burst {
+            None => {
+                let own = own.iter().flatten();
+                own.map(|option| (option.key, option.given.clone())).collect()
+            }
+            Some(bytes) => {
+                let options = setup.burst_options(self.place, rates);
+                let texts = options.iter().map(|it| (it.key, it.text(bytes))).collect();
+                own.get_or_insert(options);
+                texts
             }
         }
     }
@@ -288,12 +331,12 @@ struct Silence(Follower);
 impl Silence {
     fn now(&self) -> Result<(), JoinError> {
         for _ in 1..TRIES {
-            match self.0.set(0) {
+            match self.0.set(0, None) {
                 Err(JoinError::Link(PortError::Blocked(_))) => thread::sleep(PAUSE),
                 done => return done,
             }
         }
-        self.0.set(0)
+        self.0.set(0, None)
     }
 }
 

@@ -17,6 +17,9 @@ pub(crate) const DELETED: &str = "0 0";
 /// ledger's script are exact below 2^53.
 pub(crate) const RATE_END: u64 = 1_000_000_000_000_001;
 
+/// What stands in an entry before the limit's burst in bytes, if the limit has one.
+const BURST: &str = "burst=";
+
 /// A limit as the engine keeps it: the definition and what else hosts need of the tree around it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
@@ -29,14 +32,19 @@ impl Entry {
     /// Reads an entry; `None` if the limit was deleted or the text is no entry.
     pub(crate) fn from_text(text: &str) -> Option<Self> {
         let words: Vec<&str> = text.split(' ').collect();
-        let ([rate, reserve, weight, guaranteed, hosts, floor, root], parent) =
+        let ([rate, reserve, weight, guaranteed, hosts, floor, root], rest) =
             words.split_first_chunk()?;
+        // No name has a `=`. A daemon passes over a word that only a later version knows.
+        let (named, parent): (Vec<&str>, Vec<&str>) =
+            rest.iter().partition(|word| word.contains('='));
+        let burst = named.iter().find_map(|word| word.strip_prefix(BURST));
         let definition = Definition {
             rate: rate.parse().ok()?,
             weight: weight.parse().ok()?,
             guaranteed: guaranteed.parse().ok()?,
             hosts: hosts.parse().ok()?,
             floor: floor.parse().ok()?,
+            burst: burst.map(str::parse).transpose().ok()?,
             parent: parent.first().map(|name| (*name).to_owned()),
         };
         Some(Self { definition, reserve: reserve.parse().ok()?, root: (*root).to_owned() })
@@ -44,10 +52,11 @@ impl Entry {
 
     /// Writes the entry. The first two numbers are what the ledger's script reads.
     pub(crate) fn text(&self) -> String {
-        let Definition { rate, weight, guaranteed, hosts, floor, parent } = &self.definition;
+        let Definition { rate, weight, guaranteed, hosts, floor, burst, parent } = &self.definition;
         let Self { reserve, root, .. } = self;
         let parent = parent.as_ref().map_or_else(String::new, |parent| format!(" {parent}"));
-        format!("{rate} {reserve} {weight} {guaranteed} {hosts} {floor} {root}{parent}")
+        let burst = burst.map_or_else(String::new, |burst| format!(" {BURST}{burst}"));
+        format!("{rate} {reserve} {weight} {guaranteed} {hosts} {floor} {root}{parent}{burst}")
     }
 }
 
@@ -98,7 +107,7 @@ mod tests {
 
     fn definition(rate: u64, hosts: u32, parent: Option<&str>) -> Definition {
         let parent = parent.map(str::to_owned);
-        Definition { rate, weight: 3, guaranteed: 7, hosts, floor: 2, parent }
+        Definition { rate, weight: 3, guaranteed: 7, hosts, floor: 2, burst: None, parent }
     }
 
     #[test]
@@ -108,8 +117,13 @@ mod tests {
         all.set("m", definition(500, 0, Some("z"))).expect("sound");
         all.set("a", definition(100, 5, Some("m"))).expect("sound");
         all.set("-", definition(100, 6, None)).expect("sound");
+        let burst = Some(9_000);
+        all.set("b", Definition { burst, ..definition(90, 0, Some("m")) }).expect("sound");
+        all.set("c", Definition { burst, ..definition(80, 4, None) }).expect("sound");
         let written = entries(&all);
         assert_eq!(written["a"].text(), "100 10 3 7 5 2 z m");
+        assert_eq!(written["b"].text(), "90 0 3 7 0 2 z m burst=9000");
+        assert_eq!(written["c"].text(), "80 8 3 7 4 2 c burst=9000");
         assert_eq!(written["z"].text(), "1000 10 3 7 0 2 z");
         for (name, entry) in &written {
             assert_eq!(Entry::from_text(&entry.text()).as_ref(), Some(entry), "{name}");
@@ -118,8 +132,21 @@ mod tests {
     }
 
     #[test]
+    fn words_of_later_versions_are_passed_over() {
+        let entry = Entry::from_text("9 2 3 7 1 2 a later=x burst=5 b").expect("an entry");
+        assert_eq!((entry.definition.burst, entry.definition.parent), (Some(5), Some("b".into())));
+    }
+
+    #[test]
     fn other_texts_are_no_entries() {
-        for text in ["", DELETED, "1 2 3 4 5 6", "1 2 3 4 5 x root", "-1 2 3 4 5 6 root"] {
+        for text in [
+            "",
+            DELETED,
+            "1 2 3 4 5 6",
+            "1 2 3 4 5 x root",
+            "-1 2 3 4 5 6 root",
+            "1 2 3 4 5 6 root burst=4294967296",
+        ] {
             assert_eq!(Entry::from_text(text), None, "{text}");
         }
     }

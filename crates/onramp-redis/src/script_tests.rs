@@ -108,7 +108,7 @@ impl Pair {
 
 fn definition(rate: u64, hosts: u32, floor: u64, parent: Option<&str>) -> Definition {
     let parent = parent.map(str::to_owned);
-    Definition { rate, weight: 2, guaranteed: rate / 3, hosts, floor, parent }
+    Definition { rate, weight: 2, guaranteed: rate / 3, hosts, floor, burst: None, parent }
 }
 
 /// A company with two tenants, of which one has groups, and a limit in a limit in a limit.

@@ -29,7 +29,7 @@ const FLOOR: u64 = 100_000;
 fn limit(rate: u64, hosts: u32, parent: Option<&str>) -> Definition {
     let floor = if hosts > 0 { FLOOR } else { 0 };
     let parent = parent.map(str::to_owned);
-    Definition { rate, weight: 1, guaranteed: 0, hosts, floor, parent }
+    Definition { rate, weight: 1, guaranteed: 0, hosts, floor, burst: None, parent }
 }
 
 fn runtime() -> Runtime {

@@ -41,12 +41,18 @@ fn rate(link: &Link) -> u64 {
 
 fn engine_with_limit(server: &Server) -> Engine {
     let engine = Engine::new(&server.url(), None).expect("a URL");
+    set_limit(&engine, None);
+    engine
+}
+
+/// Sets the limit with this burst, in bytes.
+fn set_limit(engine: &Engine, burst: Option<u32>) {
+    let (rate, hosts, floor) = (RATE, 2, FLOOR);
     let definition =
-        Definition { rate: RATE, weight: 1, guaranteed: 0, hosts: 2, floor: FLOOR, parent: None };
+        Definition { rate, weight: 1, guaranteed: 0, hosts, floor, burst, parent: None };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let set = async { engine.set("tenant", &definition).await };
     runtime.expect("a runtime").block_on(set).expect("a sound limit");
-    engine
 }
 
 /// Sets its flag when it is dropped.
@@ -108,6 +114,31 @@ fn links_share_a_limit() {
     assert_eq!(rate(&first), 1, "nobody renews the lease");
     drop(other);
     eventually("the other has left", || rate(&second) == 1);
+}
+
+/// A burst of the limit stands in place of the link's own until an operator takes it away or the
+/// link leaves.
+#[test]
+fn a_link_has_its_part_of_the_burst() {
+    let Some(server) = Server::start(&[]) else { return };
+    let engine = engine_with_limit(&server);
+    let link = link("qdisc replace root handle 1: tbf rate 1mbit burst 4kb latency 20ms");
+    let burst = || link.setup().burst_options(ROOT, &["rate"])[0].given.clone();
+    let joined = join(&link, ROOT, engine.clone(), member("a", 1)).expect("it has a rate");
+    eventually("the link has its share", || rate(&link) == RATE - FLOOR);
+    assert_eq!(burst(), "4kb");
+    // The other host's floor is set aside: 99 of 100 parts are left.
+    set_limit(&engine, Some(50_000));
+    eventually("the link has its part of the burst", || burst() == "49500b");
+    link.change("qdisc change root handle 1: tbf rate 1mbit burst 5kb latency 20ms")
+        .expect("sound");
+    eventually("the burst is set back", || burst() == "49500b");
+    set_limit(&engine, None);
+    eventually("the link has its own burst", || burst() == "4kb");
+    set_limit(&engine, Some(40_000));
+    eventually("the link has its part of the burst", || burst() == "39600b");
+    joined.leave().expect("nothing went wrong");
+    assert_eq!((rate(&link), &*burst()), (1, "4kb"));
 }
 
 /// Each port of a link would send at the whole share. So a link with several ports does not join,

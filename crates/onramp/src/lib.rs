@@ -78,7 +78,7 @@ pub use self::{
     stats::{LinkStats, PortSnapshot},
 };
 #[cfg(feature = "tc")]
-pub use onramp_core::{Change, Facts, Ingress, Setup, Taken, cmd, filter};
+pub use onramp_core::{BurstOption, Change, Facts, Ingress, Setup, Taken, cmd, filter};
 pub use onramp_core::{
     Child, Clash, Classes, Clock, ConfigError, Device, DeviceInfo, DeviceWaker, Fault, Handle,
     Instant, Kinds, Mode, Rate, Spec, Stopped, Totals, Transmitted, Tree, TreeOf, Wakes, frame,

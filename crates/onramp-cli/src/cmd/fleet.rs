@@ -80,12 +80,24 @@ fn shown(bytes_per_second: u64) -> String {
     let units = [(1e12, "Tbit"), (1e9, "Gbit"), (1e6, "Mbit"), (1e3, "kbit")];
     match units.iter().find(|(size, _)| bits >= *size) {
         None => format!("{bits:.0} bit"),
-        Some((size, unit)) => {
-            let number = bits / size;
-            let digits = if number < 9.995 { 2 } else { usize::from(number < 99.95) };
-            format!("{number:.digits$} {unit}")
-        }
+        Some((size, unit)) => format!("{} {unit}", three_digits(bits / size)),
     }
+}
+
+/// Writes a number of bytes for people: three digits and a unit.
+fn shown_bytes(bytes: u32) -> String {
+    let bytes = f64::from(bytes);
+    let units = [(1e9, "GB"), (1e6, "MB"), (1e3, "kB")];
+    match units.iter().find(|(size, _)| bytes >= *size) {
+        None => format!("{bytes:.0} B"),
+        Some((size, unit)) => format!("{} {unit}", three_digits(bytes / size)),
+    }
+}
+
+/// Writes a number of at least 1 with three digits, or with all digits before the point.
+fn three_digits(number: f64) -> String {
+    let digits = if number < 9.995 { 2 } else { usize::from(number < 99.95) };
+    format!("{number:.digits$}")
 }
 
 /// Returns a table with its columns in line: the first to the left, the others to the right.
@@ -122,6 +134,9 @@ mod tests {
         ];
         for (rate, text) in cases {
             assert_eq!(shown(rate), text, "{rate}");
+        }
+        for (bytes, text) in [(1, "1 B"), (15_360, "15.4 kB"), (u32::MAX, "4.29 GB")] {
+            assert_eq!(shown_bytes(bytes), text);
         }
     }
 

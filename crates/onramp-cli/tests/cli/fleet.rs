@@ -69,16 +69,33 @@ fn limits_are_set_listed_and_deleted() {
     let listed = printed(&fleet(folder, "limit list"));
     let rows: Vec<Vec<&str>> =
         listed.lines().map(|line| line.split_whitespace().collect()).collect();
-    assert_eq!(rows[0], ["LIMIT", "RATE", "HOSTS", "FLOOR", "PARENT", "WEIGHT", "MIN"]);
+    assert_eq!(rows[0], ["LIMIT", "RATE", "HOSTS", "FLOOR", "PARENT", "WEIGHT", "MIN", "BURST"]);
     assert_eq!(rows[1][..4], ["company", "40.0", "Gbit", "0"]);
     // A twentieth of the limit for 40 hosts together: 12.5 Mbit/s for each.
-    let tenant = ["tenant", "10.0", "Gbit", "40", "12.5", "Mbit", "company", "2", "1.00", "Gbit"];
+    let tenant =
+        ["tenant", "10.0", "Gbit", "40", "12.5", "Mbit", "company", "2", "1.00", "Gbit", "-"];
     assert_eq!(rows[2], tenant);
     printed(&fleet(folder, "limit list --json limits.json"));
     let document = read_json(&folder.join("limits.json"));
     assert_documented_keys("## `onramp.fleet-limits`, version 1", &document);
     assert_documented_keys("### A limit in `limits`", &document["limits"][1]);
     assert_eq!(document["limits"][1]["min_bytes_per_second"], 125_000_000);
+    assert_eq!(document["limits"][1]["burst_bytes"], Value::Null);
+    printed(&fleet(folder, "limit set tenant 10gbit --burst 15k"));
+    // An option that is not given stays as it is.
+    printed(&fleet(folder, "limit set tenant 10gbit --weight 2"));
+    assert!(printed(&fleet(folder, "limit list")).trim_end().ends_with("  15.4 kB"));
+    assert!(
+        printed(&fleet(folder, "show tenant")).contains("tenant: 10.0 Gbit and 15.4 kB at once")
+    );
+    for (line, file) in [("limit list --json", "limits.json"), ("show --json", "shown.json")] {
+        printed(&fleet(folder, &format!("{line} {file}")));
+        let document = read_json(&folder.join(file));
+        assert_eq!(document["limits"][0]["burst_bytes"], Value::Null, "{line}");
+        assert_eq!(document["limits"][1]["burst_bytes"], 15_360, "{line}");
+    }
+    printed(&fleet(folder, "limit set tenant 10gbit --burst none"));
+    assert!(printed(&fleet(folder, "limit list")).trim_end().ends_with("  -"));
     // Ledgers count hosts by their floors, so no floor is zero.
     printed(&fleet(folder, "limit set tenant 10gbit --floor 0"));
     assert!(printed(&fleet(folder, "limit list")).contains("  8 bit  company  "));
@@ -90,6 +107,10 @@ fn limits_are_set_listed_and_deleted() {
         ("limit set a fast", 2, &["RATE", "fast"]),
         ("limit set a 1mbit --floor 1mbit", 1, &["more than the limit"]),
         ("limit set a 1mbit --hosts 0 --floor 1kbit", 2, &["--floor", "--hosts is 0"]),
+        ("limit set a 1mbit --burst 0", 2, &["--burst 0", "expected 1 to 4294967295 bytes"]),
+        ("limit set a 1mbit --burst 4gb", 2, &["--burst 4gb", "expected 1 to 4294967295 bytes"]),
+        ("limit set a 1mbit --burst lots", 2, &["--burst lots", "expected a size", "none"]),
+        ("limit set a 1mbit --burst", 2, &["--burst"]),
         ("limit set a 1mbit --parent nobody", 1, &["nobody"]),
         ("limit set a 1mbit --parent company --min 2mbit", 1, &["guaranteed"]),
         ("limit set a 1mbit --weight 2", 2, &["--parent"]),
@@ -180,8 +201,53 @@ fn a_daemon_follows_its_share() {
     wait_until("the class follows the operator", || {
         ask("tc class show dev d0").contains("rate 15920Kbit")
     });
+    let own = ask("tc class show dev d0");
+    // The other host's floor of 10,000 bytes/s is set aside, so the class has 199/200 of the limit,
+    // and as much of the burst, in place of its own.
+    printed(&fleet(folder, "limit set tenant 16mbit --burst 20000"));
+    wait_until("the class has its part of the burst", || {
+        ask("tc -s -d class show dev d0").contains("burst 19900b/1 mpu 0b cburst 19900b/1 mpu 0b")
+    });
+    assert!(!ask("save").contains("burst"), "the class itself has none");
+    printed(&fleet(folder, "limit set tenant 16mbit --burst none"));
+    wait_until("the class has its own burst", || ask("tc class show dev d0") == own);
     ask("tc class del dev d0 classid 1:10");
     wait_until("the class has left", || printed(&fleet(folder, "show")).contains("for 0 of"));
+}
+
+/// A `cake` has no burst that could be set, which the log says once.
+#[test]
+fn a_cake_follows_without_a_burst() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let folder = folder.path();
+    let Some(_engine) = Engine::start(folder) else { return };
+    printed(&fleet(folder, "limit set tenant 8mbit --hosts 1 --burst 9kb"));
+    let config = "ip link add d0 up type dummy\n\
+                  tc qdisc add dev d0 root handle 1: cake bandwidth fleet tenant\n";
+    std::fs::write(folder.join("d.conf"), config).expect("a file");
+    let (socket, log) = (folder.join("d.sock"), folder.join("log"));
+    let daemon = onramp(["daemon", "--config", "d.conf", "--log", "warn", "--fleet-name", "h"])
+        .args(["--fleet", &format!("unix://{}", folder.join("engine").display()), "--socket"])
+        .arg(&socket)
+        .current_dir(folder)
+        .stderr(std::fs::File::create(&log).expect("a file"))
+        .spawn();
+    let _daemon = Ends(daemon.expect("the program runs"));
+    let told = || {
+        let log = std::fs::read_to_string(&log).expect("text");
+        log.matches("in tenant: the limit has a burst, but the qdisc has no").count()
+    };
+    wait_until("the log says it", || told() == 1);
+    // The daemon looks at all followers again before the qdisc gets another share.
+    for (limit, bandwidth) in [("16mbit", "16Mbit"), ("24mbit", "24Mbit")] {
+        printed(&fleet(folder, &format!("limit set tenant {limit}")));
+        wait_until("the qdisc follows", || {
+            let mut show = onramp("tc qdisc show dev d0".split(' '));
+            let shown = show.env("ONRAMP_SOCKET", &socket).output();
+            printed(&shown.expect("the program runs")).contains(bandwidth)
+        });
+    }
+    assert_eq!(told(), 1);
 }
 
 /// The names of a program's threads.

@@ -12,6 +12,7 @@ mod settle;
 
 use self::added::Added;
 pub(crate) use self::added::ClassSpec;
+pub use self::lines::BurstOption;
 use self::order::QdiscOrder;
 use crate::base::handle::FIRST_OWN_HANDLE;
 use crate::base::params::{Param, Site, Values};

@@ -10,8 +10,10 @@ use sha2::{Digest as _, Sha256};
 use super::reply::{self, Response};
 
 const FRAME: &str = include_str!("web/page.html");
+/// The part of the page that shows the fleet.
+const FLEET: &str = include_str!("web/fleet.html");
 const STYLE: &str = include_str!("web/page.css");
-const SCRIPT: &str = include_str!("web/page.js");
+const SCRIPT: &str = concat!(include_str!("web/page.js"), include_str!("web/fleet.js"));
 
 /// The complete web page and its content security policy.
 #[derive(Clone, Debug)]
@@ -21,11 +23,13 @@ pub(crate) struct Page {
 }
 
 impl Page {
-    /// Builds the page; if `control` is true, the page has a command line.
-    pub(crate) fn new(control: bool) -> Self {
+    /// Builds the page; if `control` is true, the page has a command line, and if `fleet` is true,
+    /// a table of the fleet.
+    pub(crate) fn new(control: bool, fleet: bool) -> Self {
         let control = if control { "yes" } else { "no" };
         let text = FRAME
             .replace("{control}", control)
+            .replace("{fleet}", if fleet { FLEET } else { "" })
             .replace("{version}", env!("CARGO_PKG_VERSION"))
             .replace("{style}", STYLE)
             .replace("{script}", SCRIPT);
@@ -57,10 +61,17 @@ mod tests {
     use super::*;
 
     #[test]
+    fn without_a_fleet_the_page_has_no_table_of_it() {
+        let table = "id=\"fleet\"";
+        assert!(Page::new(true, true).text.contains(table));
+        assert!(!Page::new(true, false).text.contains(table));
+    }
+
+    #[test]
     fn the_page_needs_nothing_else() {
-        let page = Page::new(true);
+        let page = Page::new(true, true);
         assert!(page.text.contains("data-control=\"yes\""));
-        for part in ["{style}", "{script}", "{version}", "{control}"] {
+        for part in ["{style}", "{script}", "{version}", "{control}", "{fleet}"] {
             assert!(!page.text.contains(part), "{part}");
         }
         for outside in ["src=", "http://", "https://", "@import", "url(", "innerHTML", "eval("] {

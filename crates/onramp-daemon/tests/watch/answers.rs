@@ -18,7 +18,8 @@ fn header<'h>(head: &'h str, name: &str) -> Option<&'h str> {
 #[test]
 fn what_is_wrong_is_said_and_how_it_would_be_right() {
     let server = Server::start(MadeUp::default(), true);
-    let known = "expected /, /metrics, /api/v1/snapshot, /api/v1/events or /api/v1/exec";
+    let known = "expected /, /metrics, /api/v1/snapshot, /api/v1/events, /api/v1/fleet or \
+                 /api/v1/exec";
     let details = "device, queue, qdisc, class, statistic";
     for (what, status, allow, why) in [
         ("GET /api", 404, None, known.to_owned()),

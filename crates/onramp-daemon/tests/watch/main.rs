@@ -4,6 +4,7 @@ mod alive;
 mod answers;
 mod chromium;
 mod daemon;
+mod fleet;
 mod http;
 mod load;
 mod made_up;

@@ -5,7 +5,8 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
-use onramp_daemon::http::{Limits, Sampler, serve};
+use onramp_daemon::http::{FleetTable, Limits, Sampler, serve};
+use onramp_redis::Engine;
 use serde_json::Value;
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
@@ -28,13 +29,23 @@ impl Server {
     }
 
     pub(crate) fn with(source: MadeUp, control: bool, limits: Limits) -> Self {
+        Self::make(source, None, control, limits)
+    }
+
+    /// Starts the server of a daemon that belongs to a fleet.
+    pub(crate) fn in_fleet(engine: &Engine) -> Self {
+        let fleet = Some(FleetTable::new(engine));
+        Self::make(MadeUp::default(), fleet, false, Limits::default())
+    }
+
+    fn make(source: MadeUp, fleet: Option<Arc<FleetTable>>, control: bool, limits: Limits) -> Self {
         let runtime = Runtime::new().expect("a runtime");
         let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).expect("a port");
         let address = listener.local_addr().expect("it is bound");
         let (stop, stopped) = oneshot::channel();
         let sampler = Sampler::new(Arc::new(source), Duration::from_millis(200));
         let stopped = async { stopped.await.unwrap_or_default() };
-        let task = runtime.spawn(serve(listener, sampler, control, limits, stopped));
+        let task = runtime.spawn(serve(listener, sampler, fleet, control, limits, stopped));
         Self { address, stop: Some(stop), task: Some(task), runtime }
     }
 

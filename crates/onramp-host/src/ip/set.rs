@@ -30,7 +30,10 @@ pub(super) fn run(devices: &mut Netdevs, words: &mut Words<'_>) -> Done {
     // All arguments have been checked, so no later step of `ip link set` can fail.
     let Some(device) = devices.get_mut(name) else { return Err(Fault::no_device(name)) };
     let before = device.up;
-    device.mtu = mtu.unwrap_or(device.mtu);
+    if let Some(mtu) = mtu {
+        device.mtu = mtu;
+        device.forget_bursts();
+    }
     device.txqueuelen = ask.txqueuelen.unwrap_or(device.txqueuelen);
     device.address = ask.address.unwrap_or(device.address);
     device.set_up(ask.up.unwrap_or(before));

@@ -39,16 +39,16 @@ fn a_class_follows_its_share() {
         out(&mut host, "tc class show dev d0").contains("htb 1:10 root prio 0 rate 8bit ceil 8bit")
     );
     assert_eq!(names(&host), [("a".to_owned(), 3), ("b".to_owned(), 1)]);
-    host.set_share("d0", CLASS, "a", mbit(7)).expect("a rate");
+    host.set_share("d0", CLASS, "a", mbit(7), None).expect("a rate");
     let listed = out(&mut host, "tc class show dev d0");
     assert!(listed.contains("htb 1:10 root prio 0 rate 7Mbit ceil 7Mbit burst 9Kb"), "{listed}");
     // Another option changes, and the rate stays what it is.
-    host.set_share("d0", Handle::new(1, 0x20), "b", mbit(6)).expect("a rate");
+    host.set_share("d0", Handle::new(1, 0x20), "b", mbit(6), None).expect("a rate");
     let listed = out(&mut host, "tc class show dev d0");
     assert!(listed.contains("htb 1:20 root prio 0 rate 5Mbit ceil 6Mbit"), "{listed}");
     // A share of a limit that nobody follows changes nothing.
-    host.set_share("d0", CLASS, "c", mbit(9)).expect("nothing to do");
-    host.set_share("d9", CLASS, "a", mbit(9)).expect("nothing to do");
+    host.set_share("d0", CLASS, "c", mbit(9), None).expect("nothing to do");
+    host.set_share("d9", CLASS, "a", mbit(9), None).expect("nothing to do");
     assert_eq!(out(&mut host, "tc class show dev d0"), listed);
 }
 
@@ -57,7 +57,7 @@ fn a_number_or_a_deletion_ends_it() {
     let mut host = host();
     let add = "tc qdisc add dev d0 root handle 1: tbf rate fleet a burst 20kb latency 50ms";
     all(&mut host, &[add]);
-    host.set_share("d0", Handle::new(1, 0), "a", mbit(8)).expect("a rate");
+    host.set_share("d0", Handle::new(1, 0), "a", mbit(8), None).expect("a rate");
     let listed = out(&mut host, "tc qdisc show dev d0");
     assert!(
         listed.starts_with("qdisc tbf 1: root refcnt 2 rate 8Mbit burst 20Kb lat 50ms"),
@@ -65,7 +65,7 @@ fn a_number_or_a_deletion_ends_it() {
     );
     all(&mut host, &["tc qdisc change dev d0 root handle 1: tbf rate 4mbit burst 20kb limit 99kb"]);
     assert_eq!(names(&host), []);
-    host.set_share("d0", Handle::new(1, 0), "a", mbit(8)).expect("nothing to do");
+    host.set_share("d0", Handle::new(1, 0), "a", mbit(8), None).expect("nothing to do");
     assert!(out(&mut host, "tc qdisc show dev d0").contains("rate 4Mbit"));
     all(&mut host, &["tc qdisc del dev d0 root", add]);
     assert_eq!(names(&host), [("a".to_owned(), 1)]);
@@ -80,7 +80,7 @@ fn what_is_saved_has_the_names_and_a_configuration_keeps_the_shares() {
                 tc qdisc add dev d1 root handle 1: htb\n\
                 tc class add dev d1 parent 1: classid 1:10 htb rate fleet a ceil fleet a:2\n";
     host.configure(text, Path::new("/")).expect("it can be made");
-    host.set_share("d1", CLASS, "a", mbit(7)).expect("a rate");
+    host.set_share("d1", CLASS, "a", mbit(7), None).expect("a rate");
     let saved = host.save(Some("d1")).expect("it can be saved").join("\n");
     // One limit has one weight in a line.
     assert!(saved.contains("htb rate fleet a:2 ceil fleet a:2"), "{saved}");
@@ -90,6 +90,82 @@ fn what_is_saved_has_the_names_and_a_configuration_keeps_the_shares() {
     let steps = host.configure(&other, Path::new("/")).expect("it can be made");
     assert_eq!(steps.len(), 1, "{steps:?}");
     assert!(out(&mut host, "tc class show dev d1").contains("rate 5Mbit ceil 7Mbit"));
+}
+
+/// A limit's burst stands in place of a class's own until the limit has none any more, or until a
+/// command gives the class another one.
+#[test]
+fn a_burst_is_set_and_set_back() {
+    let mut host = host();
+    all(
+        &mut host,
+        &[
+            "tc qdisc add dev d0 root handle 1: htb default 10",
+            "tc class add dev d0 parent 1: classid 1:10 htb rate fleet a burst 9kb",
+            "tc class add dev d0 parent 1: classid 1:20 htb rate 5mbit burst 9kb ceil fleet a",
+        ],
+    );
+    let other = Handle::new(1, 0x20);
+    let listed = |host: &mut Host, class: &str| {
+        let all = out(host, "tc class show dev d0");
+        let line = all.lines().find(|line| line.contains(class)).expect("it is there");
+        line.split_once("burst ").expect("an htb").1.trim_end().to_owned()
+    };
+    assert!(host.shares().iter().all(|share| share.has_burst && share.burst.is_none()));
+    for place in [CLASS, other] {
+        host.set_share("d0", place, "a", mbit(8), Some(20_000)).expect("a burst");
+    }
+    assert_eq!(listed(&mut host, "1:10"), "20000b cburst 20000b");
+    // What the class sends at its `ceil` is limited, and so are both rates together.
+    assert_eq!(listed(&mut host, "1:20"), "9Kb cburst 20000b");
+    assert!(host.shares().iter().all(|share| share.burst == Some(20_000)));
+    // An htb sends packets of any length with any burst.
+    host.set_share("d0", CLASS, "a", mbit(8), Some(1_000)).expect("a burst");
+    assert_eq!(listed(&mut host, "1:10"), "1000b cburst 1000b");
+    // What is saved are the class's own options.
+    let saved = host.save(None).expect("it can be saved").join("\n");
+    assert!(saved.contains("classid 1:10 htb rate fleet a burst 9kb\n"), "{saved}");
+    assert!(saved.ends_with("classid 1:20 htb rate 5mbit ceil fleet a burst 9kb"), "{saved}");
+    // A configuration that says the same changes nothing.
+    assert_eq!(host.configure(&saved, Path::new("/")), Ok(vec![]));
+    assert_eq!(listed(&mut host, "1:10"), "1000b cburst 1000b");
+    host.set_share("d0", CLASS, "a", mbit(8), None).expect("its own");
+    assert_eq!(listed(&mut host, "1:10"), "9Kb cburst 1600b");
+    // A command gives the class a burst of its own, and the next share sets the limit's again.
+    all(&mut host, &["tc class change dev d0 parent 1: classid 1:20 htb rate 5mbit ceil fleet a"]);
+    let is_set = |share: &onramp_host::Share| share.burst.is_some();
+    assert!(!host.shares().iter().any(is_set), "both have to be set");
+    host.set_share("d0", other, "a", mbit(8), Some(3_000)).expect("a burst");
+    assert_eq!(listed(&mut host, "1:20"), "1600b cburst 3000b");
+    host.set_share("d0", other, "a", mbit(8), None).expect("its own");
+    assert_eq!(listed(&mut host, "1:20"), "1600b cburst 1600b");
+}
+
+/// A `tbf` drops packets that are longer than its burst, so its burst is never shorter than the
+/// device's longest packet; a `cake` has no burst.
+#[test]
+fn a_burst_is_never_shorter_than_what_would_be_dropped() {
+    let mut host = host();
+    let root = Handle::new(1, 0);
+    let add = "tc qdisc add dev d0 root handle 1: tbf rate fleet a burst 9kb limit 90kb";
+    all(&mut host, &[add]);
+    let set = |host: &mut Host, burst| {
+        host.set_share("d0", root, "a", mbit(8), burst).expect("a burst");
+        let setup = host.link("d0").expect("it is there").setup();
+        setup.burst_options(root, &["rate"])[0].given.clone()
+    };
+    assert_eq!(set(&mut host, Some(100)), "1514b");
+    all(&mut host, &["ip link set d0 mtu 9000"]);
+    assert_eq!(host.shares()[0].burst, None, "it has to be set again");
+    assert_eq!(set(&mut host, Some(100)), "9014b");
+    assert_eq!(set(&mut host, Some(70_000)), "70000b");
+    assert_eq!(set(&mut host, None), "9kb");
+    let cake = "tc qdisc add dev d0 root handle 1: cake bandwidth fleet a";
+    all(&mut host, &["tc qdisc del dev d0 root", cake]);
+    assert!(!host.shares()[0].has_burst);
+    host.set_share("d0", root, "a", mbit(8), Some(5_000)).expect("nothing to do for the burst");
+    assert_eq!(host.shares()[0].burst, Some(5_000));
+    assert!(out(&mut host, "tc qdisc show dev d0").contains("bandwidth 8Mbit"));
 }
 
 #[test]
@@ -167,7 +243,7 @@ fn a_debt_is_in_bytes() {
         }
         // One byte per second: the first packet is the burst, and the rest would wait for hours.
         assert!(link.stats().sent <= 2, "{kind}");
-        host.set_share("d0", place, "a", mbit(100)).expect("a rate");
+        host.set_share("d0", place, "a", mbit(100), None).expect("a rate");
         assert!(link.flush(std::time::Duration::from_secs(60)), "{kind}");
         assert_eq!(link.stats().sent, 20, "{kind}");
     }

@@ -3,11 +3,12 @@
 use std::path::PathBuf;
 
 use anyhow::{Result, anyhow};
+use onramp_core::units::Size;
 use onramp_fleet::{Definition, Definitions};
 use onramp_redis::EngineError;
 use serde_json::{Value, json};
 
-use super::{EngineArgs, rate, shown, table, wait};
+use super::{EngineArgs, rate, shown, shown_bytes, table, wait};
 use crate::error::usage;
 use crate::output::{self, Output};
 use crate::report::json;
@@ -20,6 +21,7 @@ use crate::report::json;
 #[command(after_help = "\
 Examples:
   onramp fleet limit set tenant-a 10gbit --hosts 40 --floor 10mbit
+  onramp fleet limit set tenant-a 10gbit --burst 12mb
   onramp fleet limit set company 40gbit --hosts 0
   onramp fleet limit set tenant-a 10gbit --hosts 40 --parent company --weight 2 --min 1gbit")]
 pub(crate) struct SetArgs {
@@ -39,6 +41,11 @@ pub(crate) struct SetArgs {
     /// byte per second
     #[arg(long, value_name = "RATE")]
     floor: Option<String>,
+    /// The bytes that all hosts together may send at once, such as 12mb: each qdisc and class that
+    /// follows the limit gets the part that its share is of the limit, in place of its own burst,
+    /// and sends at most a packet more; `none`: each has its own burst [default: none]
+    #[arg(long, value_name = "SIZE")]
+    burst: Option<String>,
     /// The limit that this one is a part of
     #[arg(long, value_name = "NAME")]
     parent: Option<String>,
@@ -90,6 +97,7 @@ pub(crate) fn set(args: &SetArgs) -> Result<()> {
     if args.hosts == Some(0) && floor.is_some_and(|floor| floor > 0) {
         return Err(usage("--floor is for each host, but --hosts is 0"));
     }
+    let burst = args.burst.as_deref().map(burst).transpose()?;
     let engine = args.engine.engine()?;
     let define = |there: Option<&Definition>| {
         let hosts = args.hosts.or_else(|| there.map(|limit| limit.hosts)).unwrap_or(100);
@@ -106,6 +114,7 @@ pub(crate) fn set(args: &SetArgs) -> Result<()> {
             hosts,
             // Ledgers count hosts by their floors, so no floor is zero.
             floor: if hosts == 0 { 0 } else { floor.unwrap_or_else(|| usual(limit, hosts)).max(1) },
+            burst: burst.unwrap_or_else(|| there.and_then(|limit| limit.burst)),
             parent: args.parent.clone().or_else(|| there?.parent.clone()),
         }
     };
@@ -119,6 +128,20 @@ pub(crate) fn set(args: &SetArgs) -> Result<()> {
         engine.update(&args.name, define).await.map(Ok)
     })?
     .map_err(|error: EngineError| anyhow!("{error}"))?
+}
+
+/// Reads the burst of a limit, in bytes.
+fn burst(word: &str) -> Result<Option<u32>> {
+    if word == "none" {
+        return Ok(None);
+    }
+    let Size(bytes) = word
+        .parse()
+        .map_err(|_| usage(format!("--burst {word}: expected a size such as 12mb, or none")))?;
+    match u32::try_from(bytes) {
+        Ok(bytes @ 1..) => Ok(Some(bytes)),
+        _ => Err(usage(format!("--burst {word}: expected 1 to {} bytes, or none", u32::MAX))),
+    }
 }
 
 /// Runs `onramp fleet limit delete`.
@@ -150,10 +173,11 @@ fn text(all: &Definitions) -> String {
                 limit.parent.clone().unwrap_or_else(|| "-".to_owned()),
                 limit.weight.to_string(),
                 shown(limit.guaranteed),
+                limit.burst.map_or_else(|| "-".to_owned(), shown_bytes),
             ]
         })
         .collect();
-    table(&["LIMIT", "RATE", "HOSTS", "FLOOR", "PARENT", "WEIGHT", "MIN"], &rows)
+    table(&["LIMIT", "RATE", "HOSTS", "FLOOR", "PARENT", "WEIGHT", "MIN", "BURST"], &rows)
 }
 
 fn document(all: &Definitions) -> Value {
@@ -166,6 +190,7 @@ fn document(all: &Definitions) -> Value {
             "parent": limit.parent,
             "weight": limit.weight,
             "min_bytes_per_second": limit.guaranteed,
+            "burst_bytes": limit.burst,
         })
     };
     let limits: Vec<Value> = all.iter().map(limit).collect();

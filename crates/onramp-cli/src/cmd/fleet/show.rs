@@ -5,11 +5,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Result, anyhow};
-use onramp_fleet::Definitions;
-use onramp_redis::{Engine, EngineError, Held};
+use onramp_daemon::fleet::{LimitView, MemberView, read as read_limits};
+use onramp_redis::{Engine, EngineError};
 use serde_json::{Value, json};
 
-use super::{EngineArgs, shown, table, wait};
+use super::{EngineArgs, shown, shown_bytes, table, wait};
 use crate::error::usage;
 use crate::output::{self, Output};
 use crate::report::json;
@@ -55,20 +55,6 @@ pub(crate) struct TopArgs {
     engine: EngineArgs,
 }
 
-/// A limit with all that its ledgers say.
-struct Limit {
-    name: String,
-    rate: u64,
-    hosts_max: u32,
-    members: Vec<Member>,
-}
-
-/// A member of a limit, and what it sends, in bytes per second.
-struct Member {
-    held: Held,
-    used: u64,
-}
-
 /// Runs `onramp fleet show`.
 pub(crate) fn show(args: &ShowArgs) -> Result<()> {
     let output = args.json.as_deref().map(Output::new).transpose()?;
@@ -93,7 +79,7 @@ pub(crate) fn top(args: &TopArgs) -> Result<()> {
                 tokio::time::sleep(Duration::from_secs_f64(args.delay)).await;
             }
             // An engine that does not answer may answer the next time.
-            let shown = match engine_read(&engine, args.limit.as_deref()).await {
+            let shown = match read_limits(&engine, args.limit.as_deref()).await {
                 Ok(limits) => match &args.limit {
                     Some(name) if limits.is_empty() => no_limit(name) + "\n",
                     _ => text(&limits),
@@ -113,82 +99,36 @@ fn no_limit(name: &str) -> String {
     format!("there is no limit {name:?}; `onramp fleet limit list` lists them")
 }
 
-async fn read(engine: &Engine, only: Option<&str>) -> Result<Vec<Limit>> {
-    let limits = engine_read(engine, only).await.map_err(|error| anyhow!("{error}"))?;
+async fn read(engine: &Engine, only: Option<&str>) -> Result<Vec<LimitView>> {
+    let limits = read_limits(engine, only).await.map_err(|error| anyhow!("{error}"))?;
     match only {
         Some(name) if limits.is_empty() => Err(anyhow!(no_limit(name))),
         _ => Ok(limits),
     }
 }
 
-async fn engine_read(engine: &Engine, only: Option<&str>) -> Result<Vec<Limit>, EngineError> {
-    let all = engine.limits().await?;
-    let mut limits = Vec::new();
-    for (name, definition) in all.iter().filter(|(name, _)| only.is_none_or(|only| only == *name)) {
-        let mut members = Vec::new();
-        for held in engine.members(&all, name).await? {
-            let used = used(engine, &all, name, &held).await?;
-            members.push(Member { held, used });
-        }
-        limits.push(Limit {
-            name: name.to_owned(),
-            rate: definition.rate,
-            hosts_max: definition.hosts,
-            members,
-        });
-    }
-    Ok(limits)
-}
-
-/// Returns what a member of `limit` sends: for a limit that is a part of it, what its hosts send.
-async fn used(
-    engine: &Engine,
-    all: &Definitions,
-    limit: &str,
-    member: &Held,
-) -> Result<u64, EngineError> {
-    // What operators have set has no circle; what hosts wrote into a ledger might.
-    let is_part = |part: &str, of: &str| {
-        all.get(part).is_some_and(|definition| definition.parent.as_deref() == Some(of))
-    };
-    let mut sum = member.used.unwrap_or(0);
-    if member.used.is_some() || !is_part(&member.name, limit) {
-        return Ok(sum);
-    }
-    let mut parts = vec![member.name.as_str()];
-    while let Some(part) = parts.pop() {
-        for held in engine.members(all, part).await? {
-            sum = held.used.unwrap_or(0).saturating_add(sum);
-        }
-        parts.extend(all.iter().map(|(name, _)| name).filter(|name| is_part(name, part)));
-    }
-    Ok(sum)
-}
-
-fn sum(members: &[Member], of: impl Fn(&Member) -> u64) -> u64 {
-    members.iter().fold(0, |sum, member| sum.saturating_add(of(member)))
-}
-
-fn text(limits: &[Limit]) -> String {
+fn text(limits: &[LimitView]) -> String {
     if limits.is_empty() {
         return "no limits; `onramp fleet limit set` makes one\n".to_owned();
     }
-    let limit = |limit: &Limit| {
-        let Limit { name, rate, hosts_max, members } = limit;
+    let limit = |limit: &LimitView| {
+        let LimitView { name, rate, burst, hosts_max, members, .. } = limit;
+        let burst =
+            burst.map_or_else(String::new, |bytes| format!(" and {} at once", shown_bytes(bytes)));
         let of = match hosts_max {
             0 => format!("{} parts", members.len()),
             most => format!("{} of at most {most} hosts", members.len()),
         };
-        let held = shown(sum(members, |member| member.held.held));
-        let demand = shown(sum(members, |member| member.held.claim.demand()));
-        let used = shown(sum(members, |member| member.used));
+        let held = shown(limit.sum(|member| member.held.held));
+        let demand = shown(limit.sum(|member| member.held.claim.demand()));
+        let used = shown(limit.sum(|member| member.used));
         let head = format!(
-            "{name}: {} for {of}; they want {demand}, hold {held}, send {used}\n",
+            "{name}: {}{burst} for {of}; they want {demand}, hold {held}, send {used}\n",
             shown(*rate)
         );
         let rows: Vec<Vec<String>> = members
             .iter()
-            .map(|Member { held: member, used }| {
+            .map(|MemberView { held: member, used, .. }| {
                 vec![
                     member.name.clone(),
                     member.claim.weight().to_string(),
@@ -215,8 +155,8 @@ fn indented(mut rows: Vec<Vec<String>>) -> Vec<Vec<String>> {
     rows
 }
 
-fn document(limits: &[Limit]) -> Value {
-    let member = |Member { held: member, used }: &Member| {
+fn document(limits: &[LimitView]) -> Value {
+    let member = |MemberView { held: member, used, .. }: &MemberView| {
         json!({
             "name": member.name,
             "weight": member.claim.weight(),
@@ -228,10 +168,11 @@ fn document(limits: &[Limit]) -> Value {
             "left_seconds": json::number(member.left.as_secs_f64()),
         })
     };
-    let limit = |limit: &Limit| {
+    let limit = |limit: &LimitView| {
         json!({
             "name": limit.name,
             "bytes_per_second": limit.rate,
+            "burst_bytes": limit.burst,
             "hosts_max": limit.hosts_max,
             "members": limit.members.iter().map(member).collect::<Vec<_>>(),
         })

@@ -4,8 +4,31 @@
 use super::qdisc::place_name as place_of;
 use super::{Node, Setup};
 use crate::base::Handle;
-use crate::base::params::{Param, Site, Unit, Value};
+use crate::base::params::{Param, Site, U32_MAX, Unit, Value};
+use crate::base::units::exact_size;
 use crate::filter::FilterSpec;
+
+/// An option of a qdisc or class that says how many bytes may be sent at once.
+/// [`Setup::burst_options`] returns it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct BurstOption {
+    /// Name of the option.
+    pub key: &'static str,
+    /// The option's value as a command gives it; empty if the option is not given.
+    pub given: String,
+    /// The smallest value with which the qdisc drops no packet because of its length, in bytes.
+    pub least: u64,
+}
+
+impl BurstOption {
+    /// Returns the value for `bytes` as a command gives it: not less than [`least`](Self::least),
+    /// and not more than 2^32 - 1, which is the largest that there is.
+    #[must_use]
+    pub fn text(&self, bytes: u64) -> String {
+        exact_size(bytes.max(self.least).min(U32_MAX))
+    }
+}
 
 impl Setup {
     /// Returns the commands that create the tree, parents first, without the command that creates
@@ -115,10 +138,47 @@ impl Setup {
         }
     }
 
+    /// Returns the options of a qdisc (`M:0`) or class that say how much it sends at once at its
+    /// options `rates`, which are names as [`rate_option`](Self::rate_option) returns them. Empty
+    /// if it has no such options, as `cake`, which sends no more than its rate in any interval.
+    ///
+    /// In `htb`, the bursts of both rates count: a class sends no more at once than `cburst` and a
+    /// packet, also if it borrows. An `htb` sends packets of any length with the smallest burst; a
+    /// `tbf` drops packets that are longer than its burst, so the least burst is there the largest
+    /// packet of the device.
+    #[must_use]
+    pub fn burst_options(&self, place: Handle, rates: &[&str]) -> Vec<BurstOption> {
+        let Some((params, given)) = self.options_at(place, place.minor != 0) else {
+            return Vec::new();
+        };
+        let keys: &[&str] = match self.kind_of(place.major) {
+            Some("tbf") if rates.contains(&"rate") => &["burst"],
+            Some("htb") if rates.contains(&"rate") => &["burst", "cburst"],
+            Some("htb") if rates.contains(&"ceil") => &["cburst"],
+            _ => &[],
+        };
+        let is_tbf = place.minor == 0;
+        let all = params.iter().zip(given).filter(|(param, _)| keys.contains(&param.key));
+        all.map(|(param, value)| {
+            let bytes = match value {
+                Some(Value::Number(bytes)) => Some(*bytes),
+                _ => None,
+            };
+            let least = match self.facts.mtu {
+                _ if !is_tbf => 1,
+                // A command that was right for the device gave the burst.
+                0 => bytes.unwrap_or(1),
+                mtu => mtu.into(),
+            };
+            BurstOption { key: param.key, given: bytes.map(exact_size).unwrap_or_default(), least }
+        })
+        .collect()
+    }
+
     /// Returns the words that describe a qdisc (`M:0`) or class, from `qdisc` or `class` on with
     /// `verb` as its verb, with the given options. Each of `edits` is the name of an option, as
-    /// [`rate_option`](Self::rate_option) returns it, and a text that stands in place of its value.
-    /// `None` if there is no such qdisc or class.
+    /// listings show it, and a text that stands in place of its value; an option whose text is
+    /// empty is left out. `None` if there is no such qdisc or class.
     ///
     /// ```
     /// use onramp_core::{Handle, Setup};
@@ -162,8 +222,8 @@ impl Setup {
         };
         for (param, value) in params.iter().zip(given) {
             match (edits.iter().find(|(key, _)| *key == param.key), value) {
-                (_, None) => {}
-                (Some((key, text)), Some(_)) => line += &format!(" {key} {text}"),
+                (Some((_, "")), _) | (None, None) => {}
+                (Some((key, text)), _) => line += &format!(" {key} {text}"),
                 (None, Some(value)) => param.write_exact(&mut line, value),
             }
         }
@@ -227,6 +287,7 @@ fn differs(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Facts;
 
     const TREE: [&str; 6] = [
         "qdisc add dev d0 root handle 1: htb default 20",
@@ -251,6 +312,40 @@ mod tests {
         assert_eq!(again.lines(), lines);
         assert_eq!(lines.len(), TREE.len());
         assert_eq!(first.changes_to(&again), Some(Vec::new()));
+    }
+
+    #[test]
+    fn bursts_are_those_of_the_rates() {
+        let mut setup = tree(&TREE);
+        setup
+            .apply("class add dev d0 parent 1: classid 1:30 htb rate 8kbit ceil 9kbit burst 2k")
+            .expect("sound");
+        let class = Handle::new(1, 0x30);
+        let found = |setup: &Setup, place, rates: &[&str]| -> Vec<(&str, String, u64)> {
+            let all = setup.burst_options(place, rates).into_iter();
+            all.map(|option| (option.key, option.given, option.least)).collect()
+        };
+        let (burst, cburst) = (("burst", "2kb".to_owned(), 1), ("cburst", String::new(), 1));
+        assert_eq!(found(&setup, class, &["ceil", "rate"]), [burst, cburst.clone()]);
+        assert_eq!(found(&setup, class, &["ceil"]), [cburst]);
+        assert_eq!(found(&setup, class, &[]), []);
+        assert_eq!(found(&setup, Handle::new(1, 0), &["rate"]), [], "an htb itself has no rate");
+        assert_eq!(found(&setup, Handle::new(9, 0), &["rate"]), [], "there is no such qdisc");
+        // An option that is not given is added, and one with an empty text is left out.
+        let edits = [("burst", ""), ("cburst", "7b")];
+        let line = "class change dev d0 parent 1: classid 1:30 htb rate 8kbit ceil 9kbit cburst 7b";
+        assert_eq!(setup.line("change", class, &edits).as_deref(), Some(line));
+        let tbf = "qdisc add dev d0 root handle 1: tbf rate 8mbit burst 15k limit 99kb";
+        let mut setup = tree(&[tbf]);
+        let root = Handle::new(1, 0);
+        assert_eq!(found(&setup, root, &["rate"]), [("burst", "15kb".to_owned(), 15 << 10)]);
+        setup.of_device("d0", Facts { mtu: 1_514, ..Facts::default() });
+        let options = setup.burst_options(root, &["rate"]);
+        assert_eq!(options[0].text(9), "1514b");
+        assert_eq!(options[0].text(1 << 20), "1mb");
+        assert_eq!(options[0].text(u64::MAX), "4294967295b");
+        let cake = tree(&["qdisc add dev d0 root handle 1: cake bandwidth 8mbit"]);
+        assert_eq!(found(&cake, root, &["bandwidth"]), []);
     }
 
     #[test]
