@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use onramp::{Device, Link, Rate, Setup};
+use onramp::{Device, Link, LinkStats, Rate, Setup};
 use onramp_dev::Null;
 
 /// A name, and the lines of `tc` that describe the tree.
@@ -85,32 +85,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         println!("{:22} {:>8} {:>14} {:>12}", "", "Mbit/s", "late, p50/p99", "time lost");
         for ((name, link), (from, before)) in links.iter().zip(begin) {
             let (now, after) = (link.now(), link.stats());
-            let took_ns = now.since(from);
-            let bits = (after.sent_bytes - before.sent_bytes) * 8;
-            let lost_ns = after.ports[0].lost_ns - before.ports[0].lost_ns;
-            let late: Vec<u64> = (after.ports[0].late_ns.iter())
-                .zip(&before.ports[0].late_ns)
-                .map(|(after, before)| after - before)
-                .collect();
-            let percentile = |share: f64| {
-                let all: u64 = late.iter().sum();
-                let mut below = 0;
-                let place = late.iter().position(|count| {
-                    below += count;
-                    below as f64 >= share * all as f64
-                });
-                place.map_or(0, |place| (1_u64 << place) / 1_000)
-            };
-            let mbits = bits as f64 * 1e3 / took_ns as f64;
+            let mbits = row(name, &before, &after, now.since(from));
             if (mbits / RATE - 1.0).abs() > TOLERANCE {
                 off.push(format!("{name}: {mbits:.2} Mbit/s"));
             }
-            println!(
-                "{name:22} {mbits:8.2} {:>8}/{} us {:11.2} %",
-                percentile(0.5),
-                percentile(0.99),
-                lost_ns as f64 * 100.0 / took_ns as f64,
-            );
         }
         // Relaxed: as above, the flag stands for itself.
         stop.store(true, Ordering::Relaxed);
@@ -124,4 +102,32 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         }
         _ => Ok(()),
     }
+}
+
+/// Prints what a link has sent between two readings of its counters, `took_ns` nanoseconds apart.
+/// Returns its rate in Mbit/s.
+fn row(name: &str, before: &LinkStats, after: &LinkStats, took_ns: u64) -> f64 {
+    let bits = (after.sent_bytes - before.sent_bytes) * 8;
+    let lost_ns = after.ports[0].lost_ns - before.ports[0].lost_ns;
+    let late: Vec<u64> = (after.ports[0].late_ns.iter())
+        .zip(&before.ports[0].late_ns)
+        .map(|(after, before)| after - before)
+        .collect();
+    let percentile = |share: f64| {
+        let all: u64 = late.iter().sum();
+        let mut below = 0;
+        let place = late.iter().position(|count| {
+            below += count;
+            below as f64 >= share * all as f64
+        });
+        place.map_or(0, |place| (1_u64 << place) / 1_000)
+    };
+    let mbits = bits as f64 * 1e3 / took_ns as f64;
+    println!(
+        "{name:22} {mbits:8.2} {:>8}/{} us {:11.2} %",
+        percentile(0.5),
+        percentile(0.99),
+        lost_ns as f64 * 100.0 / took_ns as f64,
+    );
+    mbits
 }
