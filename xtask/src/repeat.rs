@@ -1,5 +1,5 @@
-//! The command `cargo xtask repeat`: runs all tests many times beside busy loops, to find tests that
-//! pass only on an idle machine.
+//! The command `cargo xtask repeat`: runs all tests many times beside busy loops, to find tests
+//! that pass only on an idle machine.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -279,7 +279,8 @@ struct Line {
     tests: Option<u64>,
 }
 
-/// Prints the runs of each program, and why tests were skipped. `lacks` says what the machine lacks.
+/// Prints the runs of each program, and why tests were skipped. `lacks` says what the machine
+/// lacks.
 ///
 /// # Errors
 ///

@@ -6,11 +6,11 @@
 //! waiting packets with one swap. When the receiver drops a packet, the packet's memory returns to
 //! its sender. So a sender gets its credit back only after the packet was read.
 //!
-//! A queue whose receiver has no room is woken when the receiver takes packets. The queue first puts
-//! its waker into the receiver's list, and then [wants room](Mailbox::want_room): either the
+//! A queue whose receiver has no room is woken when the receiver takes packets. The queue first
+//! puts its waker into the receiver's list, and then [wants room](Mailbox::want_room): either the
 //! receiver learns of the wish with the packets that it takes next and wakes the whole list, or the
-//! mailbox has room meanwhile and the queue offers its packets again at once. So no wake-up is lost,
-//! and a receiver for which no queue waits does not touch the list.
+//! mailbox has room meanwhile and the queue offers its packets again at once. So no wake-up is
+//! lost, and a receiver for which no queue waits does not touch the list.
 //!
 //! Source: Linux's `loopback_xmit` had a lock that only protected counters; since 2004 the counters
 //! are per CPU (`drivers/net/loopback.c`). Here they are per queue and per receiver.

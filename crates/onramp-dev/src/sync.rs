@@ -1,4 +1,5 @@
-//! Threads, locks and atomic types: those of std, or those of the simulated machine under `--cfg sim`.
+//! Threads, locks and atomic types: those of std, or those of the simulated machine under `--cfg
+//! sim`.
 
 #[cfg(sim)]
 pub(crate) use onramp_machine::{

@@ -1,6 +1,6 @@
-//! Long batches of commands take time in proportion to their length. The test compares the processor
-//! time of this process for batches of two lengths; other programs do not count. It is a program of
-//! its own with a single test, because the time is that of all threads.
+//! Long batches of commands take time in proportion to their length. The test compares the
+//! processor time of this process for batches of two lengths; other programs do not count. It is a
+//! program of its own with a single test, because the time is that of all threads.
 
 use std::fs;
 use std::path::Path;
@@ -125,7 +125,8 @@ fn measure<C: Carrier>(count: usize) -> [u64; 2] {
     })
 }
 
-/// Checks that a long batch needs about as much time as short ones that have as many lines together.
+/// Checks that a long batch needs about as much time as short ones that have as many lines
+/// together.
 fn grows_with_the_length<C: Carrier>(what: &str) {
     let mut least = [[u64::MAX; 2]; 2];
     for _ in 0..TRIES {

@@ -201,8 +201,8 @@ impl Mailbox {
     }
 
     /// For a poster whose packets had no room: lets the reader know
-    /// ([`is_wanted`](Reader::is_wanted)) that a poster wants room. Returns false if the mailbox has
-    /// room for a packet or has no reader; the poster can then post again at once.
+    /// ([`is_wanted`](Reader::is_wanted)) that a poster wants room. Returns false if the mailbox
+    /// has room for a packet or has no reader; the poster can then post again at once.
     ///
     /// The reader that finds the wish sees all that the poster did before this call, such as noting
     /// whom to wake.

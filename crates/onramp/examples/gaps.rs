@@ -85,8 +85,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Measures the gaps under a qdisc, and prints them. Returns their 50th and their 99th percentile in
-/// microseconds.
+/// Measures the gaps under a qdisc, and prints them. Returns their 50th and their 99th percentile
+/// in microseconds.
 fn measure(
     qdisc: Option<&str>,
     priority: Option<Priority>,

@@ -23,10 +23,10 @@ const PACKETS: u64 = 4_000;
 /// socket, so that none is lost there, even if the thread gets no processor for a long time.
 const UNREAD_MAX: u64 = 64;
 
-/// All packets arrive, at no time more than the rate allows, and the link needs little more time for
-/// them than the rate wants. A busy machine may keep threads from the processors. If these are the
-/// sending or the receiving one, the link has no packets meanwhile, and this time does not count. If
-/// it is the runner, the port catches up on 5 ms, or says how much time it has lost.
+/// All packets arrive, at no time more than the rate allows, and the link needs little more time
+/// for them than the rate wants. A busy machine may keep threads from the processors. If these are
+/// the sending or the receiving one, the link has no packets meanwhile, and this time does not
+/// count. If it is the runner, the port catches up on 5 ms, or says how much time it has lost.
 #[test]
 fn one_flow_keeps_its_rate_over_udp() {
     in_time(|| {
@@ -96,8 +96,8 @@ fn one_flow_keeps_its_rate_over_udp() {
     });
 }
 
-/// Returns for how long any packet was in the link, in nanoseconds, and in how many periods; `times`
-/// are the times at which packets came and left.
+/// Returns for how long any packet was in the link, in nanoseconds, and in how many periods;
+/// `times` are the times at which packets came and left.
 fn held(mut times: Vec<(u64, u64)>) -> (u64, u64) {
     times.sort_unstable();
     let (mut held, mut periods, mut end) = (0, 0, 0);
