@@ -2,7 +2,7 @@
 //! static one, under valgrind, and with the sanitizers of the compiler.
 
 use std::ffi::OsStr;
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::UdpSocket;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -27,6 +27,12 @@ fn here(file: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(file)
 }
 
+/// Reports a skipped test directly on standard error, because the test harness hides what passing
+/// tests print.
+fn skip(why: &str) {
+    writeln!(std::io::stderr(), "SKIP: {why}").expect("it is open");
+}
+
 /// Whether these programs are there. If one is not, the test says so and is skipped; in CI, it
 /// fails.
 fn have(tools: &[&str]) -> bool {
@@ -36,7 +42,7 @@ fn have(tools: &[&str]) -> bool {
             let why =
                 format!("no program `{tool}`: install its package, such as `apt install {tool}`");
             assert!(env::var_os("CI").is_none(), "{why}");
-            eprintln!("SKIP: {why}");
+            skip(&why);
             return false;
         }
     }
@@ -163,7 +169,7 @@ fn the_sanitizers_find_nothing() {
 fn the_programs_of_the_page_run() {
     let page = here("../../docs/c.md");
     if !page.exists() {
-        eprintln!("SKIP: reference: this is the packed crate, without docs/c.md");
+        skip("reference: this is the packed crate, without docs/c.md");
         return;
     }
     if !have(&["cc", "make", "pkg-config"]) {

@@ -6,26 +6,35 @@
 //! waiting packets with one swap. When the receiver drops a packet, the packet's memory returns to
 //! its sender. So a sender gets its credit back only after the packet was read.
 //!
+//! A queue whose receiver has no room is woken when the receiver takes packets. The queue first
+//! puts its waker into the receiver's list, and then [wants room](Mailbox::want_room): either the
+//! receiver learns of the wish with the packets that it takes next and wakes the whole list, or the
+//! mailbox has room meanwhile and the queue offers its packets again at once. So no wake-up is
+//! lost, and a receiver for which no queue waits does not touch the list.
+//!
 //! Source: Linux's `loopback_xmit` had a lock that only protected counters; since 2004 the counters
 //! are per CPU (`drivers/net/loopback.c`). Here they are per queue and per receiver.
 
 mod recv;
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, Weak};
 use std::time::Duration;
 
-use onramp_core::{Clock, Device, DeviceInfo, Instant, Transmitted};
+use onramp_core::{Clock, Device, DeviceInfo, DeviceWaker, Instant, Transmitted};
 use onramp_queue::{Armed, Counter, DropReason, Mailbox, Packet, PacketList, Reader, Undelivered};
 
 use crate::backoff::Backoff;
 use crate::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use crate::sync::thread;
-use crate::{MonotonicClock, ThreadWaker};
+use crate::sync::{Mutex, thread};
+use crate::{MonotonicClock, ThreadWaker, forks, watch_forks};
 
 pub use self::recv::Recv;
 
 /// The longest time that a receiver sleeps while another thread is removing the receiver's waker.
 const BUSY_NAP: Duration = Duration::from_micros(50);
+/// When a full queue that its receiver will wake asks to be called again all the same, in
+/// nanoseconds: a safeguard.
+const SAFEGUARD_NS: u64 = 100_000_000;
 
 /// Makes a device and the receiver of the packets that it sends, with room for `capacity` packets
 /// between them. This is the smallest [`Network`].
@@ -85,14 +94,20 @@ struct Ends(Box<[End]>);
 struct End {
     mailbox: Mailbox,
     stats: Arc<ReceiverStats>,
+    waiting: Arc<Waiting>,
 }
+
+/// The wakers of the queues that wait until a receiver has room.
+#[derive(Debug, Default)]
+struct Waiting(Mutex<Vec<Weak<DeviceWaker>>>);
 
 /// A transmit queue of a [`Network`]: a device.
 ///
 /// When a receiver has no room for a packet, the whole queue is full: the packet and all packets
-/// behind it stay in the burst. The queue asks its caller to offer them again after 50 µs, and
-/// doubles that time with each attempt, up to 1 ms. So a slow receiver loses no packet, but delays
-/// all traffic that shares the queue.
+/// behind it stay in the burst. So a slow receiver loses no packet, but delays all traffic that
+/// shares the queue. A queue to which a waker was [attached](Device::attach), as a port does, is
+/// woken when that receiver takes packets or is dropped. Without a waker, the queue asks its caller
+/// to offer the packets again after 50 µs, and doubles that time with each attempt, up to 1 ms.
 ///
 /// A packet that a receiver takes holds in [`txtime_ns`](onramp_queue::Meta::txtime_ns) the time at
 /// which the queue sent it.
@@ -101,6 +116,7 @@ pub struct Loopback {
     info: DeviceInfo,
     network: Network,
     backoff: Backoff,
+    waker: Option<Arc<DeviceWaker>>,
     stats: Arc<LoopbackStats>,
 }
 
@@ -122,6 +138,9 @@ pub struct LoopbackStats {
 }
 
 /// The receiving end of a network: takes the packets of one place.
+///
+/// A child of `fork` has a copy of the receiver, to which nobody sends: the copy receives nothing,
+/// also none of the packets that waited when the process forked, and [has ended](Self::has_ended).
 #[derive(Debug)]
 pub struct Receiver {
     reader: Reader,
@@ -129,6 +148,10 @@ pub struct Receiver {
     taken: PacketList,
     waker: ThreadWaker,
     stats: Arc<ReceiverStats>,
+    /// The queues that wait for room at this place.
+    waiting: Arc<Waiting>,
+    /// How often the process had forked when the receiver was made.
+    forks: u32,
 }
 
 /// Counters of all receivers that one place of the network has had, one after another.
@@ -159,7 +182,11 @@ impl Network {
     #[must_use]
     pub fn new(receivers: usize, capacity: u16) -> Self {
         assert!(receivers > 0, "a network has at least one receiver");
-        let end = |_| End { mailbox: Mailbox::new(capacity), stats: Arc::default() };
+        let end = |_| End {
+            mailbox: Mailbox::new(capacity),
+            stats: Arc::default(),
+            waiting: Arc::default(),
+        };
         Self(Arc::new(Ends((0..receivers).map(end).collect())))
     }
 
@@ -169,7 +196,7 @@ impl Network {
         // Packets may be as large as on Linux's `lo`: 65,536 bytes and an Ethernet header.
         let info = DeviceInfo::new("loopback".to_owned(), 65_536 + 14).never_blocks();
         let network = self.clone();
-        Loopback { info, network, backoff: Backoff::new(), stats: Arc::default() }
+        Loopback { info, network, backoff: Backoff::new(), waker: None, stats: Arc::default() }
     }
 
     /// Returns a receiver for place `index`, counted from 0. Returns `None` if another receiver
@@ -179,7 +206,8 @@ impl Network {
         let end = self.0.0.get(index)?;
         let reader = end.mailbox.open()?;
         let (taken, waker) = (PacketList::new(), ThreadWaker::default());
-        Some(Receiver { reader, taken, waker, stats: Arc::clone(&end.stats) })
+        let (stats, waiting) = (Arc::clone(&end.stats), Arc::clone(&end.waiting));
+        Some(Receiver { reader, taken, waker, stats, waiting, forks: watch_forks() })
     }
 
     /// Returns the counters of place `index`; `None` if the network has no such place.
@@ -197,6 +225,25 @@ impl Network {
         #[expect(clippy::cast_possible_truncation, reason = "less than the number of receivers")]
         let index = (key % ends.len() as u64) as usize;
         &ends[index]
+    }
+}
+
+impl Waiting {
+    /// Adds a queue, unless it is in the list already.
+    fn add(&self, queue: &Arc<DeviceWaker>) {
+        let mut list = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        list.retain(|other| other.strong_count() > 0);
+        if !list.iter().any(|other| other.as_ptr() == Arc::as_ptr(queue)) {
+            list.push(Arc::downgrade(queue));
+        }
+    }
+
+    /// Wakes all queues, and removes them from the list.
+    #[cold]
+    fn wake(&self) {
+        let list = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        // The list is unlocked here: a queue may be called at once, and add itself again.
+        list.iter().filter_map(Weak::upgrade).for_each(|queue| queue.wake());
     }
 }
 
@@ -222,13 +269,17 @@ impl Device for Loopback {
         &self.info
     }
 
+    fn attach(&mut self, waker: DeviceWaker) {
+        self.waker = Some(Arc::new(waker));
+    }
+
     fn transmit(
         &mut self,
         burst: &mut PacketList,
         done: &mut PacketList,
         now: Instant,
     ) -> Transmitted {
-        let Self { network, backoff, stats, .. } = self;
+        let Self { network, backoff, waker, stats, .. } = self;
         // Reports no system call, because the device makes none.
         let mut out = Transmitted::default();
         while let Some(first) = burst.front() {
@@ -261,11 +312,20 @@ impl Device for Loopback {
                     done.append(&mut run);
                 }
                 Err(Undelivered::Full(mut run)) => {
-                    stats.full.add(1);
                     run.metas_mut().for_each(|meta| meta.drop_reason = reason);
                     run.append(burst);
                     *burst = run;
-                    out.retry_at = Some(backoff.wait(now));
+                    let retry_at = if let Some(waker) = waker {
+                        end.waiting.add(waker);
+                        if !end.mailbox.want_room() {
+                            continue;
+                        }
+                        now.after(SAFEGUARD_NS)
+                    } else {
+                        backoff.wait(now)
+                    };
+                    stats.full.add(1);
+                    out.retry_at = Some(retry_at);
                     break;
                 }
             }
@@ -278,6 +338,9 @@ impl Receiver {
     /// Returns the next packet; `None` if no packet is waiting.
     #[inline]
     pub fn try_recv(&mut self) -> Option<Packet> {
+        if self.is_copy() {
+            return None;
+        }
         if self.taken.is_empty() {
             self.take();
         }
@@ -290,6 +353,9 @@ impl Receiver {
     /// Returns all waiting packets. The packets of each flow are in order.
     #[inline]
     pub fn recv_all(&mut self) -> PacketList {
+        if self.is_copy() {
+            return PacketList::new();
+        }
         if self.taken.is_empty() {
             self.take();
         }
@@ -310,6 +376,9 @@ impl Receiver {
     /// Waits until a packet is there. Returns false if `timeout` passes without one, or if no
     /// sender is left and all packets were received.
     pub fn wait(&mut self, timeout: Duration) -> bool {
+        if self.is_copy() {
+            return false;
+        }
         let mut deadline = None;
         loop {
             if self.taken.is_empty() {
@@ -340,10 +409,10 @@ impl Receiver {
     }
 
     /// Returns whether all packets were received and no clone of the [`Network`] and none of its
-    /// queues is left that could send more.
+    /// queues is left that could send more. True in a child of `fork`.
     #[must_use]
     pub fn has_ended(&self) -> bool {
-        self.taken.is_empty() && self.reader.has_ended()
+        self.is_copy() || self.taken.is_empty() && self.reader.has_ended()
     }
 
     /// Returns the counters of the receiver's place in the network, which any thread may read at
@@ -356,12 +425,23 @@ impl Receiver {
     fn take(&mut self) {
         self.taken = self.reader.take();
         self.stats.takes.add(u64::from(!self.taken.is_empty()));
+        if self.reader.is_wanted() {
+            self.waiting.wake();
+        }
+    }
+
+    /// Whether this is the copy of a receiver in a child of `fork`.
+    fn is_copy(&self) -> bool {
+        forks() != self.forks
     }
 }
 
 impl Drop for Receiver {
     fn drop(&mut self) {
         let left = self.reader.close().len() + self.taken.len();
+        if self.reader.is_wanted() {
+            self.waiting.wake();
+        }
         // Relaxed: the counter is only reported; no thread acts on it. `abandoned` is no `Counter`,
         // because a `Counter` may have only one writer, and the place's next receiver may already
         // exist.

@@ -1,6 +1,13 @@
-//! Threads and atomic types: those of std, or those of the simulated machine under `--cfg sim`.
+//! Threads, locks and atomic types: those of std, or those of the simulated machine under `--cfg
+//! sim`.
 
 #[cfg(sim)]
-pub(crate) use onramp_machine::{sync::atomic, thread};
+pub(crate) use onramp_machine::{
+    sync::{Mutex, atomic},
+    thread,
+};
 #[cfg(not(sim))]
-pub(crate) use std::{sync::atomic, thread};
+pub(crate) use std::{
+    sync::{Mutex, atomic},
+    thread,
+};

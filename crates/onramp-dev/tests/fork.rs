@@ -2,9 +2,14 @@
 //! of its own with a single test, because a child has only the thread that called `fork`, and a
 //! lock that another thread held would stay held.
 
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::Pid;
-use onramp_dev::{forks, run_in_child, watch_forks};
+use onramp_core::{Device, Instant};
+use onramp_dev::{forks, loopback, run_in_child, watch_forks};
+use onramp_queue::{Packet, PacketList};
 
 /// Runs `child` in a child process, and returns how that process ended.
 fn status(child: impl FnOnce() -> i32) -> WaitStatus {
@@ -49,4 +54,49 @@ fn a_child_knows_that_it_is_one() {
     let code = exit(|| panic!("as the test wants it"));
     drop(std::panic::take_hook());
     assert_eq!(code, 101, "as a Rust program that panics");
+    a_receiver_has_ended_in_a_child();
+}
+
+/// The copy of a receiver in a child gets none of the packets that its parent gets, and does not
+/// wait for packets that cannot come.
+fn a_receiver_has_ended_in_a_child() {
+    let (mut device, mut receiver) = loopback(8);
+    let mut send = |cookies: std::ops::Range<u64>| {
+        let mut burst: PacketList = cookies
+            .map(|cookie| {
+                let mut packet = Packet::with_payload(b"x");
+                packet.cookie = cookie;
+                packet
+            })
+            .collect();
+        let _ = device.transmit(&mut burst, &mut PacketList::new(), Instant(1));
+    };
+    let child = |receiver: &mut onramp_dev::Receiver| {
+        exit(|| {
+            let mut cx = Context::from_waker(Waker::noop());
+            let ended = matches!(receiver.poll_recv(&mut cx), Poll::Ready(None));
+            if !ended || !receiver.has_ended() {
+                return 1;
+            }
+            let nothing = receiver.try_recv().is_none() && receiver.recv_all().is_empty();
+            i32::from(!nothing || receiver.wait(Duration::MAX)) * 2
+        })
+    };
+    assert_eq!(child(&mut receiver), 0, "nothing waits");
+    send(0..3);
+    assert_eq!(child(&mut receiver), 0, "packets wait in the network");
+    assert_eq!(receiver.try_recv().map(|packet| packet.cookie), Some(0));
+    assert_eq!(child(&mut receiver), 0, "packets wait in the receiver");
+    assert!(!receiver.has_ended(), "the parent is what it was");
+    assert_eq!(receiver.recv_all().map(|packet| packet.cookie).collect::<Vec<_>>(), [1, 2]);
+    send(3..4);
+    assert_eq!(receiver.try_recv().map(|packet| packet.cookie), Some(3));
+    // A receiver that a child makes for itself works there.
+    let code = exit(|| {
+        let (mut device, mut own) = loopback(1);
+        let mut burst = PacketList::from_iter([Packet::with_payload(b"x")]);
+        let _ = device.transmit(&mut burst, &mut PacketList::new(), Instant(1));
+        i32::from(own.has_ended() || own.try_recv().is_none())
+    });
+    assert_eq!(code, 0);
 }

@@ -11,11 +11,12 @@
 //! count, newest     `count` packets wait (0: none)
 //! WAITING           no packet waits and the reader sleeps: the next poster also wakes the reader
 //! ENDED | ...       the posting side is gone
+//! WANTED | cap, ... the mailbox is full, and a poster wants to know when the reader has taken
 //! ```
 //!
 //! ```text
 //!              |  post | open | take, arm, close
-//! post         |   -   |  -   |  -                -: may run at the same time
+//! post, want   |   -   |  -   |  -                -: may run at the same time
 //! open         |   -   |  -   |  -
 //! take, ...    |   -   |  -   |  one reader (`&mut Reader`)
 //! ```
@@ -23,6 +24,10 @@
 //! No wake-up can be lost: before the reader goes to sleep, it exchanges the word "no packet waits"
 //! for the flag WAITING, and the next post finds WAITING in the word that it exchanges. Later posts
 //! find a packet in the word, and wake nobody.
+//!
+//! No wish for room can be lost: a poster sets the flag WANTED only in a word that says that the
+//! mailbox is full, and the reader takes the packets and the flag with one exchange. So either the
+//! reader finds the flag, or the poster finds that there is room.
 //!
 //! A flag, `lent`, says that another thread may be using the reader's waker; the reader may write
 //! its waker only while `lent` is false. The reader sets `lent` before it sets WAITING. Then `lent`
@@ -49,6 +54,8 @@ const WAITING: usize = 1;
 const CLOSED: usize = 2;
 /// Flag in the word: nobody will post any more, because the posting side was dropped.
 const ENDED: usize = 4;
+/// Flag in the word: a poster wants to know when there is room. Only set while the mailbox is full.
+const WANTED: usize = 8;
 
 /// The posting side of a mailbox. Threads share it by reference; dropping it tells the reader that
 /// no more packets will come.
@@ -70,6 +77,9 @@ pub struct Reader {
     shared: Arc<Shared>,
     /// Whether the flag ENDED (the posting side is gone) was set in a word that the reader took.
     ended: bool,
+    /// Whether the flag WANTED was set in a word that the reader took, and the reader has not said
+    /// so yet.
+    wanted: bool,
     open: bool,
 }
 
@@ -132,7 +142,7 @@ impl Mailbox {
         // Acquire: makes what the previous reader did visible; pairs with the release in `close`.
         let order = mutant::or("mailbox-open-acquire", Acquire, Relaxed);
         word.compare_exchange(closed.0, open.0, order, Relaxed).ok()?;
-        Some(Reader { shared: Arc::clone(&self.0), ended: false, open: true })
+        Some(Reader { shared: Arc::clone(&self.0), ended: false, wanted: false, open: true })
     }
 
     /// Posts a list of packets with one exchange. The packets keep their order.
@@ -189,6 +199,33 @@ impl Mailbox {
         let word = Word(self.0.word.0.load(Relaxed));
         if word.has(CLOSED) { 0 } else { self.0.cap - word.count() }
     }
+
+    /// For a poster whose packets had no room: lets the reader know
+    /// ([`is_wanted`](Reader::is_wanted)) that a poster wants room. Returns false if the mailbox
+    /// has room for a packet or has no reader; the poster can then post again at once.
+    ///
+    /// The reader that finds the wish sees all that the poster did before this call, such as noting
+    /// whom to wake.
+    #[must_use]
+    pub fn want_room(&self) -> bool {
+        let Shared { word: Padded(atomic), cap, .. } = &*self.0;
+        // Relaxed: the loaded value is a guess, which the exchange below verifies.
+        let mut word = Word(atomic.load(Relaxed));
+        loop {
+            let has_room = word.has(CLOSED) || word.count() < *cap;
+            if has_room && !mutant::is("mailbox-want-unchecked") {
+                return false;
+            }
+            // The exchange is needed even if the flag is set already: it publishes what this thread
+            // did. Release: pairs with the acquire in `take` and `close`.
+            let new = word.with_flags(word.flags() | WANTED);
+            let order = mutant::or("mailbox-want-release", Release, Relaxed);
+            match atomic.compare_exchange_weak(word.0, new.0, order, Relaxed) {
+                Ok(_) => return true,
+                Err(seen) => word = Word(seen),
+            }
+        }
+    }
 }
 
 impl Reader {
@@ -204,9 +241,18 @@ impl Reader {
         let order = mutant::or("mailbox-take-acquire", Acquire, Relaxed);
         let taken = Word(word.swap(Word::ZERO.0, order));
         self.ended |= taken.has(ENDED);
+        self.wanted |= taken.has(WANTED);
         // SAFETY: the swap gave the chain of waiting nodes to this thread alone; `post` ends the
         // chain at null.
         unsafe { PacketList::from_newest_first(taken.node()) }
+    }
+
+    /// Whether a poster has [wanted room](Mailbox::want_room) that this reader has made since the
+    /// last call: by taking packets, or by closing the mailbox.
+    #[must_use]
+    #[inline]
+    pub fn is_wanted(&mut self) -> bool {
+        std::mem::take(&mut self.wanted)
     }
 
     /// Whether this reader will get no more packets: the posting side is gone and no packet waits,
@@ -273,6 +319,7 @@ impl Reader {
         // what this thread did with the waker; pairs with the acquire in `open`.
         let order = mutant::or("mailbox-close-release", AcqRel, Acquire);
         let taken = Word(self.shared.word.0.swap(Word::flags_only(CLOSED).0, order));
+        self.wanted |= taken.has(WANTED);
         if taken.has(WAITING) {
             // WAITING was still set, so no other thread took the waker out, and this thread marks
             // the waker as no longer lent. Until then, the next reader finds the waker lent.

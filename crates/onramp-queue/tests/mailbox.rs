@@ -86,6 +86,31 @@ fn one_reads_at_a_time() {
     assert!(matches!(mailbox.post(packets(5..6)), Err(Undelivered::Closed(_))));
 }
 
+/// The reader learns once that a poster wants room, and only of wishes made while the mailbox was
+/// full.
+#[test]
+fn a_wish_for_room_is_told_once() {
+    let (mailbox, mut reader) = open(3);
+    assert!(!mailbox.want_room(), "it has room");
+    mailbox.post(packets(0..2)).expect("it fits");
+    assert!(!mailbox.want_room(), "it has room for one");
+    assert_eq!(cookies(reader.take()), [0, 1]);
+    assert!(!reader.is_wanted());
+    mailbox.post(packets(2..5)).expect("it fits");
+    assert!(mailbox.want_room() && mailbox.want_room());
+    assert!(matches!(mailbox.post(packets(5..6)), Err(Undelivered::Full(_))));
+    assert!(!reader.is_wanted(), "there is no room yet");
+    assert_eq!(reader.arm(&Rings::new().1), Armed::Ready);
+    assert_eq!((cookies(reader.take()), mailbox.room()), (vec![2, 3, 4], 3));
+    assert_eq!([reader.is_wanted(), reader.is_wanted()], [true, false]);
+    assert_eq!(reader.arm(&Rings::new().1), Armed::Armed);
+    // Closing the mailbox makes room, too: packets that are posted then come back at once.
+    mailbox.post(packets(5..8)).expect("it fits");
+    assert!(mailbox.want_room());
+    assert_eq!((cookies(reader.close()), reader.is_wanted()), (vec![5, 6, 7], true));
+    assert!(!mailbox.want_room(), "nobody reads it");
+}
+
 #[test]
 fn wakes_once_and_only_who_asked() {
     let (mailbox, mut reader) = open(9);

@@ -1,8 +1,10 @@
 //! How evenly a paced flow leaves: the gaps between packets of 240 bytes at 2 Mbit/s, which should
 //! be 960 us, under a link's default qdisc and under `fq` with Linux's defaults. Busy loops may
 //! compete for the processors; with the word `fifo`, the runner has a real-time priority over them.
-//! Run: `cargo run --release -p onramp --example gaps [BUSY LOOPS] [SECONDS] [RATE] [BYTES]
-//! [fifo]`.
+//! With the word `check`, the example fails if the 50th or 99th percentile of the gaps under the
+//! default qdisc is off by more than 20 %.
+//! Run: `cargo run --release -p onramp --example gaps [BUSY LOOPS] [SECONDS] [RATE] [BYTES] [fifo]
+//! [check]`.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -11,6 +13,9 @@ use std::time::Duration;
 
 use onramp::dev::Priority;
 use onramp::{Device, DeviceInfo, Instant, Link, PacketList, Rate, Transmitted};
+
+/// By how much the gaps may be off, if asked to check.
+const TOLERANCE: f64 = 0.2;
 
 /// A device that sends nothing, and notes when each packet came.
 #[derive(Debug)]
@@ -38,7 +43,8 @@ impl Device for Stopwatch {
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let words: Vec<String> = std::env::args().skip(1).collect();
+    let (checks, words): (Vec<_>, Vec<_>) =
+        std::env::args().skip(1).partition(|word| word == "check");
     let word = |place: usize, usual: &'static str| words.get(place).map_or(usual, String::as_str);
     let (busy, seconds): (u32, u64) = (word(0, "0").parse()?, word(1, "5").parse()?);
     let (rate, bytes): (Rate, usize) = (word(2, "2mbit").parse()?, word(3, "240").parse()?);
@@ -49,6 +55,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         other => return Err(format!("{other}: expected `fifo` or nothing").into()),
     };
 
+    let mut gaps = Vec::new();
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
         for _ in 0..busy {
@@ -62,20 +69,31 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         println!("{busy} busy loops, {seconds} s, {bytes} bytes at {rate}");
         for qdisc in [None, Some("fq")] {
             let time = Duration::from_secs(seconds);
-            measure(qdisc, priority, rate, bytes, time).expect("a correct link");
+            gaps.push(measure(qdisc, priority, rate, bytes, time).expect("a correct link"));
         }
         stop.store(true, Ordering::Relaxed); // Relaxed: as above, the flag stands for itself.
     });
+    // The gaps that the rate asks for, in microseconds.
+    let gap = bytes as f64 * 1e6 / rate.as_bytes_per_second() as f64;
+    let off = gaps[0].iter().any(|has| (has / gap - 1.0).abs() > TOLERANCE);
+    if off && !checks.is_empty() {
+        let [half, most] = gaps[0];
+        let percent = TOLERANCE * 100.0;
+        let had = format!("p50 {half:.0} us and p99 {most:.0} us");
+        return Err(format!("{had} are not within {percent} % of {gap:.0} us").into());
+    }
     Ok(())
 }
 
+/// Measures the gaps under a qdisc, and prints them. Returns their 50th and their 99th percentile
+/// in microseconds.
 fn measure(
     qdisc: Option<&str>,
     priority: Option<Priority>,
     rate: Rate,
     bytes: usize,
     time: Duration,
-) -> Result<(), Box<dyn std::error::Error>> {
+) -> Result<[f64; 2], Box<dyn std::error::Error>> {
     let times = Arc::new(Mutex::new(Vec::new()));
     let info = DeviceInfo::new("stopwatch".to_owned(), 1_514).never_blocks();
     let device = Stopwatch { info, times: Arc::clone(&times) };
@@ -108,5 +126,5 @@ fn measure(
         at(990),
         at(1_000),
     );
-    Ok(())
+    Ok([at(500), at(990)])
 }

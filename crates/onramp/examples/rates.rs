@@ -1,16 +1,18 @@
-//! How exactly links keep their rates: seven links at once, each shaped to 20 Mbit/s by another
+//! How exactly links keep their rates: eight links at once, each shaped to 20 Mbit/s by another
 //! means, each with a sender that always has packets. Busy loops may compete for the processors.
-//! Run: `cargo run --release -p onramp --example rates [BUSY LOOPS] [SECONDS] [CATCH-UP IN MS]`.
+//! With the word `check`, the example fails if a link is off its rate by more than 2 %.
+//! Run: `cargo run --release -p onramp --example rates [BUSY LOOPS] [SECONDS] [CATCH-UP IN MS]
+//! [check]`.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use onramp::{Device, Link, Rate, Setup};
+use onramp::{Device, Link, LinkStats, Rate, Setup};
 use onramp_dev::Null;
 
 /// A name, and the lines of `tc` that describe the tree.
-const LINKS: [(&str, &[&str]); 6] = [
+const LINKS: [(&str, &[&str]); 7] = [
     (
         "htb, default burst",
         &[
@@ -19,8 +21,9 @@ const LINKS: [(&str, &[&str]); 6] = [
         ],
     ),
     ("tbf burst 3kb", &["qdisc add dev any root tbf rate 20mbit burst 3kb latency 100ms"]),
+    ("fq maxrate 20mbit", &["qdisc add dev any root fq maxrate 20mbit"]),
     (
-        "fq maxrate 20mbit",
+        "the same, quantum 1514",
         &["qdisc add dev any root fq maxrate 20mbit quantum 1514 initial_quantum 1514"],
     ),
     ("cake", &["qdisc add dev any root cake bandwidth 20mbit"]),
@@ -34,9 +37,15 @@ const LINKS: [(&str, &[&str]); 6] = [
     ("netem rate 20mbit", &["qdisc add dev any root netem rate 20mbit"]),
 ];
 
+/// The rate that each link should have, Mbit/s.
+const RATE: f64 = 20.0;
+/// By how much a link may be off its rate, if asked to check.
+const TOLERANCE: f64 = 0.02;
+
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let numbers: Vec<u64> =
-        std::env::args().skip(1).map(|word| word.parse()).collect::<Result<_, _>>()?;
+    let (checks, numbers): (Vec<_>, Vec<_>) =
+        std::env::args().skip(1).partition(|word| word == "check");
+    let numbers: Vec<u64> = numbers.iter().map(|word| word.parse()).collect::<Result<_, _>>()?;
     let number = |place: usize, usual| numbers.get(place).copied().unwrap_or(usual);
     let (busy, seconds, catch_up_ms) = (number(0, 0), number(1, 4), number(2, 5));
 
@@ -51,6 +60,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let rate: Rate = "20mbit".parse()?;
     links.push(("the link's rate", builder().qdisc("pfifo").rate(rate).build()?));
 
+    let mut off = Vec::new();
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
         for _ in 0..busy {
@@ -72,32 +82,13 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let begin: Vec<_> = links.iter().map(|(_, link)| (link.now(), link.stats())).collect();
         thread::sleep(Duration::from_secs(seconds));
         println!("{busy} busy loops, {seconds} s, catch-up {catch_up_ms} ms");
-        println!("{:20} {:>8} {:>14} {:>12}", "", "Mbit/s", "late, p50/p99", "time lost");
+        println!("{:22} {:>8} {:>14} {:>12}", "", "Mbit/s", "late, p50/p99", "time lost");
         for ((name, link), (from, before)) in links.iter().zip(begin) {
             let (now, after) = (link.now(), link.stats());
-            let took_ns = now.since(from);
-            let bits = (after.sent_bytes - before.sent_bytes) * 8;
-            let lost_ns = after.ports[0].lost_ns - before.ports[0].lost_ns;
-            let late: Vec<u64> = (after.ports[0].late_ns.iter())
-                .zip(&before.ports[0].late_ns)
-                .map(|(after, before)| after - before)
-                .collect();
-            let percentile = |share: f64| {
-                let all: u64 = late.iter().sum();
-                let mut below = 0;
-                let place = late.iter().position(|count| {
-                    below += count;
-                    below as f64 >= share * all as f64
-                });
-                place.map_or(0, |place| (1_u64 << place) / 1_000)
-            };
-            println!(
-                "{name:20} {:8.2} {:>8}/{} us {:11.2} %",
-                bits as f64 * 1e3 / took_ns as f64,
-                percentile(0.5),
-                percentile(0.99),
-                lost_ns as f64 * 100.0 / took_ns as f64,
-            );
+            let mbits = row(name, &before, &after, now.since(from));
+            if (mbits / RATE - 1.0).abs() > TOLERANCE {
+                off.push(format!("{name}: {mbits:.2} Mbit/s"));
+            }
         }
         // Relaxed: as above, the flag stands for itself.
         stop.store(true, Ordering::Relaxed);
@@ -105,5 +96,38 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             let _ = link.close(Duration::ZERO);
         }
     });
-    Ok(())
+    match &*off {
+        [_, ..] if !checks.is_empty() => {
+            Err(format!("off by more than {} %: {}", TOLERANCE * 100.0, off.join(", ")).into())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Prints what a link has sent between two readings of its counters, `took_ns` nanoseconds apart.
+/// Returns its rate in Mbit/s.
+fn row(name: &str, before: &LinkStats, after: &LinkStats, took_ns: u64) -> f64 {
+    let bits = (after.sent_bytes - before.sent_bytes) * 8;
+    let lost_ns = after.ports[0].lost_ns - before.ports[0].lost_ns;
+    let late: Vec<u64> = (after.ports[0].late_ns.iter())
+        .zip(&before.ports[0].late_ns)
+        .map(|(after, before)| after - before)
+        .collect();
+    let percentile = |share: f64| {
+        let all: u64 = late.iter().sum();
+        let mut below = 0;
+        let place = late.iter().position(|count| {
+            below += count;
+            below as f64 >= share * all as f64
+        });
+        place.map_or(0, |place| (1_u64 << place) / 1_000)
+    };
+    let mbits = bits as f64 * 1e3 / took_ns as f64;
+    println!(
+        "{name:22} {mbits:8.2} {:>8}/{} us {:11.2} %",
+        percentile(0.5),
+        percentile(0.99),
+        lost_ns as f64 * 100.0 / took_ns as f64,
+    );
+    mbits
 }

@@ -10,8 +10,8 @@ use super::Receiver;
 
 impl Receiver {
     /// Returns a future of the next packet; `None` when no sender is left and all packets were
-    /// received. The future works with any executor. Dropping it loses no packet, so it may wait
-    /// beside other futures.
+    /// received, and in a child of `fork`. The future works with any executor. Dropping it loses no
+    /// packet, so it may wait beside other futures.
     ///
     /// Use it in asynchronous code, and [`recv_timeout`](Self::recv_timeout) in a thread.
     ///
@@ -40,7 +40,7 @@ impl Receiver {
             if let Some(packet) = self.try_recv() {
                 return Poll::Ready(Some(packet));
             }
-            if self.reader.has_ended() {
+            if self.has_ended() {
                 return Poll::Ready(None);
             }
             match self.reader.arm(cx.waker()) {

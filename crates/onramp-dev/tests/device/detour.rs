@@ -1,5 +1,6 @@
 //! Detours at one end of a veth pair. Only root outside of user namespaces may load their programs.
 
+use std::io::Write as _;
 use std::net::UdpSocket;
 use std::time::Duration;
 
@@ -23,7 +24,9 @@ fn is_root() -> bool {
 /// packet socket at the other end.
 fn beside_a_peer(name: &str, test: impl FnOnce(PacketSocket, PacketReceiver)) {
     if !is_root() {
-        return eprintln!("SKIP: {name}: the test needs root");
+        // The test harness hides what passing tests print.
+        let mut stderr = std::io::stderr();
+        return writeln!(stderr, "SKIP: {name}: the test needs root").expect("it is open");
     }
     let set_up = [
         "ip link set v0 address 02:00:00:00:00:01",

@@ -1,9 +1,13 @@
 //! The in-memory network, tested with one thread.
 
+use std::cell::Cell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
+use std::task::Wake;
 use std::time::Duration;
 
-use onramp_core::{Device, Instant};
-use onramp_dev::{Network, Receiver, loopback};
+use onramp_core::{Device, DeviceWaker, Instant, Port, PortOptions, PortWaker, Spec};
+use onramp_dev::{Loopback, Network, Receiver, loopback};
 use onramp_queue::{Completion, Credits, DropReason, Packet, PacketList, Pool};
 
 use crate::common::{packet, pattern};
@@ -81,6 +85,125 @@ fn a_full_queue_is_asked_again_later() {
     assert_eq!(transmit(&mut burst, 201_000), (2, None));
     assert_eq!((next(&mut receiver), cookies(receiver.recv_all())), (Some(8), vec![9]));
     assert_eq!(device.stats().full.get(), 3);
+}
+
+/// A port over a queue, and what the port asks of its runner.
+struct OverQueue {
+    port: Port<Loopback>,
+    asked: Asked,
+    /// How often the device has woken the port.
+    woken: Arc<Count>,
+}
+
+#[derive(Default)]
+struct Asked(Cell<Option<Instant>>);
+
+impl PortWaker for Asked {
+    fn visit_by(&self, at: Instant) {
+        self.0.set(Some(self.0.get().map_or(at, |due| due.min(at))));
+    }
+}
+
+#[derive(Default)]
+struct Count(AtomicU32);
+
+impl Wake for Count {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, SeqCst);
+    }
+}
+
+impl OverQueue {
+    fn new(mut queue: Loopback) -> Self {
+        let woken = Arc::<Count>::default();
+        let waker = DeviceWaker::new(woken.clone().into());
+        queue.attach(waker.clone());
+        let options = PortOptions { device_waker: Some(waker), ..PortOptions::default() };
+        let qdisc = "pfifo".parse::<Spec>().expect("a qdisc").build(1_514);
+        let port = Port::with_options(qdisc, queue, 1_000, options);
+        Self { port, asked: Asked::default(), woken }
+    }
+
+    fn push(&self, list: PacketList, now: Instant) {
+        let _ = self.port.xmit(list, now, &self.asked).expect("there is room");
+    }
+
+    /// Visits the port, and returns the time of the next visit that it asks for.
+    fn visit(&self, now: Instant) -> Option<Instant> {
+        self.asked.0.set(None);
+        let _ = self.port.visit(now, &self.asked).expect("nobody is inside");
+        self.asked.0.get()
+    }
+
+    /// How often the port has offered packets to its device, and how often it was woken.
+    fn calls(&self) -> (u64, u32) {
+        (self.port.snapshot().bursts, self.woken.0.load(SeqCst))
+    }
+}
+
+/// A port over a full queue offers its packets again when the receiver has taken some, and not
+/// before, however often it is visited.
+#[test]
+fn a_receiver_wakes_a_queue_that_it_had_no_room_for() {
+    let (queue, mut receiver) = loopback(4);
+    let over = OverQueue::new(queue);
+    over.push(packets(0, 0, 10), Instant(0));
+    assert_eq!(over.calls(), (1, 0));
+    for us in 1..10_000 {
+        let now = Instant(us * 1_000);
+        let next = over.visit(now).expect("packets wait");
+        assert_eq!((over.calls(), next), ((1, 0), Instant(100_000_000)), "a safeguard");
+    }
+    assert_eq!(next(&mut receiver), Some(0));
+    assert_eq!(over.calls(), (1, 1), "the receiver has taken four at once");
+    over.visit(Instant(10_000_000));
+    assert_eq!(over.calls(), (2, 1), "it is full again");
+    assert_eq!(cookies(receiver.recv_all()), [1, 2, 3]);
+    assert_eq!(over.calls(), (2, 1), "no room was made");
+    assert_eq!(cookies(receiver.recv_all()), [4, 5, 6, 7]);
+    over.visit(Instant(10_000_001));
+    assert_eq!(cookies(receiver.recv_all()), [8, 9]);
+    assert_eq!(over.calls(), (3, 2), "no queue waits");
+    // If nobody wakes it, the port comes back when the safeguard says so.
+    over.push(packets(0, 10, 5), Instant(20_000_000));
+    assert_eq!(over.visit(Instant(20_000_000)), Some(Instant(120_000_000)));
+    assert_eq!(over.calls().0, 4);
+    over.visit(Instant(120_000_000));
+    assert_eq!(over.calls().0, 5);
+    // A receiver that goes wakes the queue, too: the rest is refused at once.
+    drop(receiver);
+    assert_eq!(over.calls(), (5, 3));
+    over.visit(Instant(120_000_001));
+    assert!(over.port.is_quiet());
+    assert_eq!(over.port.stats().dropped.get(DropReason::Refused), 1);
+}
+
+/// Each queue that waits for a receiver is woken once when that receiver takes packets, and no
+/// queue that waits for another receiver.
+#[test]
+fn a_receiver_wakes_all_queues_that_wait_for_it() {
+    let network = Network::new(2, 4);
+    let [mut zero, mut one] = [0, 1].map(|place| network.receiver(place).expect("it is free"));
+    let [first, second, other] = [0; 3].map(|_| OverQueue::new(network.queue()));
+    first.push(packets(0, 0, 6), Instant(0));
+    second.push(packets(2, 10, 3), Instant(0));
+    other.push(packets(1, 20, 6), Instant(0));
+    // A port that comes again before there is room waits no more often for that.
+    first.visit(Instant(100_000_000));
+    assert_eq!(first.calls().0, 2);
+    let gone = OverQueue::new(network.queue());
+    gone.push(packets(0, 30, 1), Instant(0));
+    drop(gone);
+    assert_eq!(cookies(zero.recv_all()), [0, 1, 2, 3]);
+    let woken = [&first, &second, &other].map(|over| over.calls().1);
+    assert_eq!(woken, [1, 1, 0]);
+    for over in [&first, &second] {
+        over.visit(Instant(200_000_000));
+    }
+    assert_eq!(cookies(zero.recv_all()), [4, 5, 10, 11]);
+    assert_eq!(second.calls().1, 2, "it has one packet more");
+    assert_eq!(cookies(one.recv_all()), [20, 21, 22, 23]);
+    assert_eq!(other.calls().1, 1);
 }
 
 #[test]

@@ -149,6 +149,36 @@ fn readers_come_and_go() {
     });
 }
 
+/// A mailbox is full, and two posters want room for one packet more. Each wish is told to the
+/// reader once it has taken, or there is room at once; the reader sees who made the wish.
+///
+/// Must fail with each of these mutants: mailbox-want-release, mailbox-want-unchecked.
+#[test]
+fn a_wish_for_room_is_told() {
+    check(3, || {
+        let mailbox = Arc::new(Mailbox::new(1));
+        let mut reader = mailbox.open().expect("nobody reads it");
+        mailbox.post(packets(&[0])).expect("there is room");
+        let (sleep, waker) = Sleep::new();
+        let notes = Arc::new([AtomicUsize::new(0), AtomicUsize::new(0)]);
+        let wishes = [0, 1].map(|place| {
+            let (mailbox, notes) = (mailbox.clone(), notes.clone());
+            spawn(move || {
+                notes[place].store(1, Relaxed);
+                mailbox.want_room()
+            })
+        });
+        wait(&mut reader, &sleep, &waker);
+        assert_eq!(cookies(reader.take()), [0]);
+        let told = reader.is_wanted();
+        let seen = notes.iter().filter(|note| note.load(Relaxed) == 1).count();
+        let wished = wishes.map(|wish| wish.join().unwrap()).iter().filter(|wish| **wish).count();
+        assert_eq!(told, wished > 0, "a wish is told if and only if it was made");
+        assert!(seen >= wished, "the reader sees who made the wishes");
+        assert_eq!(reader.arm(&waker), Armed::Armed, "the mailbox is empty");
+    });
+}
+
 /// The posting side of a mailbox is dropped. A sleeping reader is woken, and notices the end after
 /// it has read all packets.
 ///

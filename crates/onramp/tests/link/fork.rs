@@ -12,7 +12,9 @@ use std::thread;
 use std::time::Duration;
 
 use onramp::dev::{Null, run_in_child};
-use onramp::{CloseReport, Flow, Link, Mapping, Packet, PortError, Rate, Sender, TrySendError};
+use onramp::{
+    CloseReport, Flow, Link, Mapping, Message, Packet, PortError, Rate, Sender, Setup, TrySendError,
+};
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 
 use crate::common::{LONG, SHORT, balanced, credits, in_time, now, until};
@@ -51,7 +53,15 @@ fn corks(World { sender, flow, .. }: &mut World) -> bool {
     refused && whole.is_err_and(|rejected| rejected.why == CLOSED) && batch == Err(CLOSED)
 }
 
-const STEPS: [Step; 26] = [
+/// Watches the flow, which cannot send, and takes back what the flow has queued.
+fn watches(World { sender, flow, .. }: &mut World) -> bool {
+    sender.watch(flow);
+    let refused = sender.try_send(flow, b"child") == Err(CLOSED);
+    refused && sender.flow_stats(flow).is_some_and(|stats| stats.sent == 0)
+}
+
+const STEPS: [Step; 33] = [
+    (c"watch", watches),
     (c"try_send", |w| w.sender.try_send(&w.flow, b"child") == Err(CLOSED)),
     (c"send", |w| w.sender.send(&w.flow, b"child").is_err()),
     (c"send_batch", |w| w.sender.send_batch(&w.flow, &[b"child"; 9]).is_err()),
@@ -59,7 +69,20 @@ const STEPS: [Step; 26] = [
         let said = w.sender.submit(&w.flow, Packet::with_payload(b"child"));
         said.is_err_and(|rejected| rejected.why == CLOSED)
     }),
+    (c"messages", |w| {
+        let message = Message { payload: b"child", ..Message::default() };
+        let one = w.sender.try_send_message(&w.flow, &message) == Err(CLOSED);
+        let all = w.sender.try_send_messages(&w.flow, [message]) == Err(CLOSED);
+        one && all && w.sender.send_message(&w.flow, &message).is_err()
+    }),
+    (c"credit_time", |w| {
+        w.sender.set_credit_time(Some(Duration::from_millis(1)));
+        let refused = w.sender.try_send(&w.flow, b"child") == Err(CLOSED);
+        w.sender.set_credit_time(None);
+        refused
+    }),
     (c"cork", corks),
+    (c"cancel", |w| w.sender.cancel(&w.flow).is_some()),
     (c"uncork", |w| w.sender.uncork().is_ok()),
     (c"wait_room", |w| {
         w.sender.wait_room(&w.flow, 1);
@@ -74,6 +97,11 @@ const STEPS: [Step; 26] = [
         let polled = w.sender.poll_flush(&mut Context::from_waker(Waker::noop()));
         polled == Poll::Ready(w.sender.in_flight() == 0)
     }),
+    (c"unwatch", |w| {
+        let last = w.sender.unwatch(&w.flow);
+        let unknown = w.sender.unwatch(&w.flow).is_none() && w.sender.cancel(&w.flow).is_none();
+        last.is_some_and(|stats| stats.sent == 0) && unknown
+    }),
     (c"flush link", |w| !w.link.flush(LONG)),
     (c"stats", |w| w.link.stats().ports.len() == w.link.ports()),
     (c"views", |w| w.link.views(0).is_err() && w.link.all_views().is_empty()),
@@ -81,6 +109,16 @@ const STEPS: [Step; 26] = [
         let _ = (w.link.tree_views(), w.link.setup(), w.link.deaths(), w.link.now());
         w.link.measure(true);
         w.link.change("qdisc replace dev d0 root fq").is_err()
+    }),
+    (c"filters", |w| {
+        let none = w.link.filters("1:".parse().unwrap()).is_empty();
+        let passes = w.link.ingress().hold().passes(w.link.now(), &mut Packet::with_payload(b"x"));
+        none && passes
+    }),
+    (c"new tree", |w| {
+        let mut tree = Setup::default();
+        tree.apply("tc qdisc add dev d0 root fq").unwrap();
+        is_closed(w.link.set_tree(&tree))
     }),
     (c"add_port", |w| is_closed(w.link.add_port(Null::default()))),
     (c"remove_port", |w| is_closed(w.link.remove_port(0, LONG))),
@@ -213,6 +251,7 @@ fn a_child_of_a_link_that_holds_packets() {
     in_time(|| {
         let (receiver, mut world) = sockets(2, "fq");
         let World { link, sender, flow } = &mut world;
+        sender.watch(flow);
         for _ in 0..10 {
             let mut packet = sender.packet(flow, b"parent").unwrap();
             packet.txtime_ns = link.now().after(300_000_000).0;
@@ -222,10 +261,12 @@ fn a_child_of_a_link_that_holds_packets() {
         (0..5).for_each(|_| sender.try_send(flow, b"parent").unwrap());
         let mut world = Some(world);
         fork(&mut world);
-        let World { link, mut sender, .. } = world.unwrap();
+        let World { link, mut sender, flow } = world.unwrap();
         sender.uncork().unwrap();
         assert!(sender.flush(LONG) && link.flush(LONG));
         received(&receiver, 15);
+        let stats = sender.flow_stats(&flow).unwrap();
+        assert_eq!((stats.sent, stats.dropped_total()), (15, 0), "the child has cancelled nothing");
         assert_eq!((link.stats().submitted, link.stats().sent), (15, 15));
         balanced(&link.stats());
     });
