@@ -38,8 +38,8 @@ pub(crate) struct Args {
     /// Print a table for each update, instead of using the whole screen
     #[arg(short, long)]
     batch: bool,
-    /// Print N tables, and end
-    #[arg(short = 'n', value_name = "N")]
+    /// Print N tables, and end; 1 or more
+    #[arg(short = 'n', value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     tables: Option<u64>,
     /// Print one table; the same as -b -n 1
     #[arg(long, conflicts_with = "tables")]
