@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use onramp_core::{Clock, Instant};
 use onramp_dev::MonotonicClock;
+use rustix::termios::tcgetwinsize;
 
 use crate::error::tell;
 
@@ -15,9 +16,8 @@ const LONG_ELSEWHERE: Duration = Duration::from_secs(10);
 /// than [`PAUSE`] after the line before.
 const PART: u32 = 20;
 const PAUSE: Duration = Duration::from_secs(5);
-/// Number of characters of the line on a terminal. A longer line could not be taken back, because
-/// the terminal would break it.
-const WIDTH: usize = 79;
+/// The width of a terminal that does not tell its own, in characters.
+const WIDTH: u16 = 80;
 
 /// A line on standard error that is written again and again. Nothing is shown if standard error is
 /// no terminal.
@@ -36,12 +36,20 @@ impl Line {
     /// Shows `text` in place of the text that the line showed before.
     pub(crate) fn show(&mut self, text: &str) {
         if self.shown {
-            let text: String = text.chars().take(WIDTH).collect();
+            let text = fitting(text, tcgetwinsize(io::stderr()).map_or(0, |size| size.ws_col));
             // A closed terminal is no reason for the run to fail, so a failed write is ignored.
             let _ = write!(io::stderr(), "\r\x1b[K{text}");
             self.written = true;
         }
     }
+}
+
+/// Returns the part of `text` that fits on a line of a terminal that is `width` characters wide (0:
+/// unknown). A longer text could not be taken back, because the terminal would break it. The last
+/// place of the line stays free, because some terminals break a line that fills it.
+fn fitting(text: &str, width: u16) -> String {
+    let width = if width == 0 { WIDTH } else { width };
+    text.chars().take(usize::from(width).saturating_sub(1)).collect()
 }
 
 impl Drop for Line {
@@ -118,6 +126,14 @@ mod tests {
         assert_eq!(progress.left(Duration::from_secs(8)), Duration::from_secs(12));
         progress.done = 11;
         assert_eq!(progress.left(Duration::from_secs(8)), Duration::ZERO);
+    }
+
+    #[test]
+    fn a_text_is_shorter_than_the_line_of_the_terminal() {
+        let text = "\u{e4}".repeat(100);
+        for (width, count) in [(40, 39), (120, 100), (0, 79), (1, 0)] {
+            assert_eq!(fitting(&text, width).chars().count(), count, "{width}");
+        }
     }
 
     #[test]

@@ -24,7 +24,7 @@ pub use crate::session::Limits;
 use crate::socket::{Socket, find_path};
 use crate::traffic::Traffic;
 use crate::watch::Watched;
-use crate::{config, interfaces, lateness, notify};
+use crate::{config, interfaces, lateness, notify, socket};
 
 /// How long the daemon, when it ends, waits for clients to receive the replies to their requests.
 const GRACE: Duration = Duration::from_secs(1);
@@ -279,7 +279,10 @@ fn may_ask(peer: u32, own: u32) -> Result<(), String> {
     if peer == own || peer == 0 {
         return Ok(());
     }
-    Err(format!("user {peer} may not use this daemon; only user {own} and root may"))
+    Err(format!(
+        "user {peer} may not use this daemon; only user {own} and root may: {}",
+        socket::OWN_DAEMON
+    ))
 }
 
 /// The signals that a daemon handles.
@@ -364,8 +367,10 @@ mod tests {
         }
         // A daemon that runs with user ID 1 does not accept clients with other user IDs, except
         // root's.
-        let why = "user 1 may not use this daemon; only user 5 and root may";
-        assert_eq!(may_ask(1, 5), Err(why.to_owned()));
+        let why = may_ask(1, 5).expect_err("it is another user");
+        let start =
+            "user 1 may not use this daemon; only user 5 and root may: start one of your own";
+        assert!(why.starts_with(start) && why.ends_with(" ONRAMP_SOCKET=PATH"), "{why}");
     }
 
     /// The default limits are those that docs/json.md documents.

@@ -48,20 +48,32 @@ pub fn default_path() -> PathBuf {
     runtime.unwrap_or_else(|| PathBuf::from(SYSTEM)).join("onramp.sock")
 }
 
+/// Advice for a user who may not use a daemon.
+pub(crate) const OWN_DAEMON: &str =
+    "start one of your own: `onramp daemon --socket PATH`, and set ONRAMP_SOCKET=PATH";
+
 /// Returns a message for a user whose program could not connect to the daemon at `path`.
 pub(crate) fn absent(path: &Path, error: &io::Error) -> String {
     let name = path.display();
     let start = "start one with `onramp daemon`, or say where it is: ONRAMP_SOCKET=PATH";
     match error.kind() {
         io::ErrorKind::NotFound => format!("no daemon runs at {name}: {start}"),
+        // The kernel gives the same error for a folder and for a file that is not a socket.
+        io::ErrorKind::ConnectionRefused if is_other(path) => {
+            format!("{name} is not a socket, so no daemon is there: {start}")
+        }
         io::ErrorKind::ConnectionRefused => format!("the daemon at {name} has ended: {start}"),
         io::ErrorKind::PermissionDenied => format!(
             "this user may not use the daemon at {name}: only the user who started it may (and \
-             root); or start one of your own: `onramp daemon --socket PATH`, and set \
-             ONRAMP_SOCKET=PATH"
+             root); or {OWN_DAEMON}"
         ),
         _ => format!("no daemon at {name}: {error}; {start}"),
     }
+}
+
+/// Whether there is a folder or a file at `path` that is not a socket.
+fn is_other(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|there| !there.file_type().is_socket())
 }
 
 impl Socket {

@@ -42,12 +42,12 @@ pub fn print(feed: &mut impl Feed, batch: &Batch, out: &mut impl Write) -> Resul
         if stats.seconds.is_none() {
             continue;
         }
-        stats.select(&batch.query);
+        let cut = stats.select(&batch.query);
         found |= !stats.rows.is_empty();
         let text = if batch.json {
             serde_json::to_string(&stats).map_err(|error| FeedError::Show(error.into()))? + "\n"
         } else {
-            batch::table(&stats)
+            batch::table(&stats, cut)
         };
         match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
             Ok(()) => {}

@@ -194,7 +194,8 @@ pub fn refusal(id: Option<u64>, why: &str) -> Vec<u8> {
 
 /// Returns the error text `err` of a refusal without the name of the program, which a client puts
 /// in front of the text again.
-pub(crate) fn plain(err: &str) -> &str {
+#[must_use]
+pub fn plain(err: &str) -> &str {
     err.strip_prefix("onramp: ").unwrap_or(err).trim_end()
 }
 

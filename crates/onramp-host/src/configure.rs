@@ -5,7 +5,7 @@
 //! Trees of qdiscs in which only parameters differ are changed in place; other trees are replaced,
 //! and the packets that they hold are moved or dropped.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -192,9 +192,8 @@ impl Host {
         steps: &mut Vec<String>,
     ) -> Result<(), Failed> {
         let going = self.going(wanted);
-        let stays = |name: &String| {
-            self.devices.get(name).is_some() && !going.iter().any(|device| device.name == *name)
-        };
+        let names: BTreeSet<&str> = going.iter().map(|device| device.name.as_str()).collect();
+        let stays = |name: &str| self.devices.get(name).is_some() && !names.contains(name);
         let missing = wanted.iter().filter(|device| !device.is_second && !stays(&device.name));
         // Make those devices first that can be made beside the present ones: making a device may
         // fail, and deleting devices cannot be undone.
@@ -294,10 +293,10 @@ impl Host {
             return Ok(());
         }
         let (before, after) = (there.lines(), wanted.tree.lines());
-        let is_new = |line: &&String| !before.contains(line);
-        let is_gone = |line: &&String| !after.contains(line);
-        commands.extend(before.iter().filter(is_gone).map(|line| format!("- tc {line}")));
-        commands.extend(after.iter().filter(is_new).map(|line| format!("+ tc {line}")));
+        let [old, new] = [&before, &after].map(|lines| lines.iter().collect::<HashSet<_>>());
+        let (gone, come) = (before.iter().filter(|it| !new.contains(it)), after.iter());
+        commands.extend(gone.map(|line| format!("- tc {line}")));
+        commands.extend(come.filter(|it| !old.contains(it)).map(|line| format!("+ tc {line}")));
         let done = device.link.set_tree(&wanted.tree);
         done.map_err(|error| Reply::from(TcError::from(error)))?;
         device.describe();

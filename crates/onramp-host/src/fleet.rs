@@ -4,8 +4,10 @@
 //! The host only keeps the names and sets the rates. The caller finds out what the shares are, for
 //! example with the crate `onramp-fleet`.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use onramp_core::view::Counted;
-use onramp_core::{Change, Handle, Rate};
+use onramp_core::{Change, Handle, Rate, Setup};
 
 use crate::Host;
 use crate::follow::{Follower, Named, UNKNOWN, WORD, exact, given, place};
@@ -63,30 +65,38 @@ impl Netdev {
                 (it.burst, it.own) = (None, own.clone());
             }
         }
-        self.followers.retain(|it| setup.rate_option(it.place, it.key).is_some());
+        // Only at these places can the command have taken a rate away. The other followers are not
+        // looked up, so that a command costs no more the more followers there are.
+        let gone: BTreeSet<u16> = setup.taken().iter().map(|taken| taken.handle.major).collect();
+        let own = match change {
+            Change::ClassGone(class) => Some(*class),
+            change => place(change),
+        };
+        self.followers.retain(|it| {
+            let is_touched = own == Some(it.place) || gone.contains(&it.place.major);
+            !is_touched || setup.rate_option(it.place, it.key).is_some()
+        });
     }
 
-    /// Returns a command about the tree as a person would have written it: with the names of limits
-    /// in place of shares, and with the qdisc's or class's own burst in place of the limit's.
-    pub(crate) fn with_names(&self, line: &str) -> Option<String> {
-        let setup = self.link.setup();
-        let of = |place| self.followers.iter().filter(move |it| it.place == place);
-        let mut places = self.followers.iter().map(|it| it.place);
-        places.find_map(|place| {
-            if setup.line("add", place, &[])? != line {
-                return None;
-            }
-            let texts: Vec<(&str, String)> = of(place)
-                .map(|it| match it.weight {
-                    1 => (it.key, format!("{WORD} {}", it.limit)),
-                    weight => (it.key, format!("{WORD} {}:{weight}", it.limit)),
-                })
-                .collect();
-            let own = of(place).flat_map(|it| &it.own).map(|(key, text)| (*key, text.as_str()));
-            let edits: Vec<_> =
-                texts.iter().map(|(key, text)| (*key, text.as_str())).chain(own).collect();
-            setup.line("add", place, &edits)
-        })
+    /// Returns those lines of the tree in which rates follow shares, each with the line as a person
+    /// would have written it: with the names of limits in place of shares, and with the qdisc's or
+    /// class's own burst in place of the limit's. `setup` is the description of the device's tree.
+    pub(crate) fn with_names(&self, setup: &Setup) -> Vec<(String, String)> {
+        let mut places: BTreeMap<Handle, Vec<(&str, String)>> = BTreeMap::new();
+        for it in &self.followers {
+            let text = match it.weight {
+                1 => format!("{WORD} {}", it.limit),
+                weight => format!("{WORD} {}:{weight}", it.limit),
+            };
+            let edits = places.entry(it.place).or_default();
+            edits.push((it.key, text));
+            edits.extend(it.own.iter().cloned());
+        }
+        let lines = places.into_iter().filter_map(|(place, texts)| {
+            let edits: Vec<_> = texts.iter().map(|(key, text)| (*key, text.as_str())).collect();
+            Some((setup.line("add", place, &[])?, setup.line("add", place, &edits)?))
+        });
+        lines.collect()
     }
 
     /// Takes over the shares that the same rates have on another device: `there` follows the same

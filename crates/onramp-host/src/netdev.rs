@@ -59,6 +59,8 @@ pub(crate) struct Netdev {
 pub(crate) struct DeviceCounters {
     pub(crate) received: Carried,
     pub(crate) sent: Carried,
+    /// Number of packets among `sent` of which the kernel has told later that they did not arrive.
+    pub(crate) sent_errors: u64,
 }
 
 impl Netdev {
@@ -124,7 +126,7 @@ impl Netdev {
         let dropped = stats.dropped.iter().filter(|(reason, _)| is_devices(**reason));
         let dropped = dropped.map(|(_, count)| *count).sum();
         let sent = Carried { packets: stats.sent, bytes: stats.sent_bytes, dropped };
-        DeviceCounters { received: self.end.received(), sent }
+        DeviceCounters { received: self.end.received(), sent, sent_errors: self.end.errors() }
     }
 
     /// Closes the device, which may go on sending the packets that it holds until `timeout` has

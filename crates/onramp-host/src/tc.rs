@@ -236,9 +236,10 @@ fn read<'a, 'w>(words: &'a [&'w str], kinds: &Kinds) -> Result<Asked<'a, 'w>, Re
         return Err(said(255, why));
     };
     let shows = ["get", "list", "show", "lst"].contains(&verb);
-    match rest.last() {
-        Some(&"help") if !shows => Err(help::of_kind(object, rest, kinds)),
-        _ => Ok(Asked { style, object, verb, rest }),
+    let asks_for_help = !shows && rest.last() == Some(&"help");
+    match asks_for_help.then(|| help::of_kind(object, rest, kinds)).flatten() {
+        Some(reply) => Err(reply),
+        None => Ok(Asked { style, object, verb, rest }),
     }
 }
 

@@ -111,8 +111,11 @@ fn name(given: Option<String>) -> Result<String> {
 /// Parses the filter for log messages. A part of the filter without `=` must be a level, such as
 /// `info`: the name of a part of the program without a level is an error.
 fn targets(text: &str) -> Result<Targets> {
-    let expected = "expected a level such as info, or info,onramp_daemon=debug";
-    let alone = |part: &&str| !part.contains('=') && part.parse::<LevelFilter>().is_err();
+    let expected = "expected off, error, warn, info, debug or trace, or levels for parts of the \
+                    program, as in info,onramp_daemon=debug";
+    // An empty part would be read as the level `error`.
+    let is_level = |part: &str| !part.trim().is_empty() && part.parse::<LevelFilter>().is_ok();
+    let alone = |part: &&str| !part.contains('=') && !is_level(part);
     if let Some(part) = text.split(',').find(alone) {
         return Err(usage(format!("--log {text:?}: {part:?} is not a level; {expected}")));
     }

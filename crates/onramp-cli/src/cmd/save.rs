@@ -1,6 +1,5 @@
 //! The command `onramp save`: prints the configuration of the daemon's devices.
 
-use std::io::{self, Write};
 use std::path::PathBuf;
 
 use anyhow::{Result, anyhow};
@@ -8,6 +7,7 @@ use onramp_daemon::client::Client;
 use onramp_daemon::{find_path, wire};
 
 use crate::error::usage;
+use crate::output;
 
 /// Print the commands that make the daemon's devices again, with their qdiscs, classes and filters
 ///
@@ -39,7 +39,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
     let path = args.socket.unwrap_or_else(find_path);
     let reply = Client::connect(&path)?.exec(&argv, "/")?;
     if reply.code != 0 {
-        return Err(anyhow!("{}", reply.err.trim_end()));
+        return Err(anyhow!("{}", wire::plain(&reply.err)));
     }
-    Ok(io::stdout().lock().write_all(reply.out.as_bytes())?)
+    output::print(&reply.out)
 }

@@ -38,7 +38,7 @@ pub(crate) struct Args {
     /// Print a table for each update, instead of using the whole screen
     #[arg(short, long)]
     batch: bool,
-    /// Print N tables, and end
+    /// Print N tables, and end; 1 or more
     #[arg(short = 'n', value_name = "N")]
     tables: Option<u64>,
     /// Print one table; the same as -b -n 1
@@ -59,6 +59,9 @@ pub(crate) fn run(args: Args) -> Result<()> {
     let Args { filter, sort, delay, batch, tables, once, json, limit, socket } = args;
     if !(0.1..=86_400.0).contains(&delay) {
         return Err(usage(format!("--delay {delay}: expected 0.1 to 86400 seconds")));
+    }
+    if tables == Some(0) {
+        return Err(usage("-n 0: expected 1 or more tables"));
     }
     let batch = batch || once || json || tables.is_some() || limit.is_some();
     let is_terminal = io::stdout().is_terminal() && io::stdin().is_terminal();

@@ -1,18 +1,19 @@
 //! Tests of `onramp traffic`, and of the lines in README.md and docs/tc.md that use it.
 
-use std::io::Read as _;
+use std::io::{BufRead as _, BufReader, Read as _};
 use std::net::UdpSocket;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
+use onramp_queue::DropReason;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use super::watch::{Daemon, asking};
-use super::{assert_fails, run, skip, stderr};
+use super::{assert_fails, run, skip, stderr, wait_until};
 
-/// Ctrl-C ends the traffic, and the command prints what was sent.
+/// Ctrl-C ends the traffic, and the command prints what was sent and exits with 130.
 #[test]
 fn an_interrupted_traffic_is_reported() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -33,13 +34,78 @@ fn an_interrupted_traffic_is_reported() {
     kill_process(pid, Signal::INT).expect("it lives");
     let mut text = String::new();
     child.stdout.take().expect("it is piped").read_to_string(&mut text).expect("text");
-    assert!(child.wait().expect("it ends").success());
+    assert_eq!(child.wait().expect("it ends").code(), Some(130));
     let report: Value = serde_json::from_str(&text).expect("JSON");
     assert_eq!(
         (&report["schema"], &report["ended"]),
         (&"onramp.traffic".into(), &"stopped".into())
     );
     assert_eq!(report["sent"].as_u64(), Some(sent()));
+}
+
+/// Until the report is there, further signals have no effect.
+#[test]
+fn a_second_signal_does_not_lose_the_report() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let _daemon = Daemon::start(folder.path());
+    make(folder.path(), &["tc qdisc add dev d0 root netem delay 100s limit 1000000"]);
+    let mut traffic = asking(folder.path(), "traffic d0 --seconds 3600");
+    let traffic = traffic.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = traffic.spawn().expect("it runs");
+    wait_until("packets", || {
+        let shown = asking(folder.path(), "tc -s -j qdisc show dev d0").output().expect("it runs");
+        let shown: Value = serde_json::from_slice(&shown.stdout).expect("JSON");
+        shown[0]["qlen"].as_u64().is_some_and(|packets| packets > 0)
+    });
+    let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw).expect("a number");
+    kill_process(pid, Signal::TERM).expect("it lives");
+    let mut told = BufReader::new(child.stderr.take().expect("it is piped"));
+    let mut line = String::new();
+    told.read_line(&mut line).expect("text");
+    assert!(line.starts_with("onramp: SIGTERM: ends the traffic; "), "{line}");
+    kill_process(pid, Signal::TERM).expect("it waits for packets in the device");
+    let mut rest = String::new();
+    told.read_to_string(&mut rest).expect("text");
+    let start = "onramp: interrupted by SIGTERM; also: nothing left d0: all ";
+    assert!(rest.starts_with(start) && rest.ends_with(" are still in the device\n"), "{rest}");
+    let output = child.wait_with_output().expect("it ends");
+    let shown = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(output.status.code(), Some(143), "{shown}");
+    assert!(shown.contains("\n0 sent, ") && shown.contains(" still in the device\n"), "{shown}");
+}
+
+/// If no packet leaves the device, that is a failure, which the command explains.
+#[test]
+fn traffic_that_does_not_leave_is_a_failure() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let _daemon = Daemon::start(folder.path());
+    make(folder.path(), &["tc qdisc add dev d0 root tbf rate 1mbit burst 10 latency 50ms"]);
+    let output = asking(folder.path(), "traffic d0 --seconds 0.1").output().expect("it runs");
+    assert_eq!((output.status.code(), &*stderr(&output)), (Some(1), &*told(&output, "too_big")));
+    make(folder.path(), &["tc qdisc replace dev d0 root blackhole"]);
+    let output = asking(folder.path(), "traffic d0 --seconds 0.1").output().expect("it runs");
+    assert_eq!((output.status.code(), &*stderr(&output)), (Some(1), &*told(&output, "blackhole")));
+}
+
+/// Returns what the command says if the qdisc drops all packets that its report counts as `reason`.
+fn told(output: &Output, reason: &str) -> String {
+    let shown = String::from_utf8_lossy(&output.stdout);
+    let packets = shown.split(' ').next().unwrap_or_default();
+    let reason = DropReason::ALL.iter().find(|it| it.name() == reason).expect("a reason");
+    let (name, about) = (reason.name(), reason.about());
+    format!(
+        "onramp: nothing left d0: of {packets} packets {packets} were dropped as {name}: {about}\n"
+    )
+}
+
+/// Makes the device `d0`, if it is not there yet, and carries out `lines`.
+fn make(folder: &Path, lines: &[&str]) {
+    let add = asking(folder, "ip link add d0 up type dummy").output().expect("it runs");
+    assert!(add.status.success() || stderr(&add).contains("exists already"), "{}", stderr(&add));
+    for line in lines {
+        let done = asking(folder, line).output().expect("it runs");
+        assert!(done.status.success(), "{line}: {}", stderr(&done));
+    }
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! How the filters of a running qdisc follow their description: each line adds and removes single
 //! filters, and all others stay as they are.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::read::{FilterSpec, Place};
@@ -42,25 +43,29 @@ impl Filters {
     /// Removes and adds filters. All others keep their counters and the state of their actions.
     pub(crate) fn edit(&mut self, edit: FilterEdit) {
         let FilterEdit { gone, new } = edit;
-        if let [gone] = gone[..] {
-            if let Ok(at) = self.filters.binary_search_by_key(&gone, |filter| filter.place()) {
+        let span = self.span(&gone);
+        let is_gone = |filter: &FilterSpec| gone.binary_search(&filter.place()).is_ok();
+        for at in span.clone() {
+            if is_gone(&self.filters[at]) {
                 self.forget_table(at);
-                self.filters.remove(at);
             }
-        } else if !gone.is_empty() {
-            for at in 0..self.filters.len() {
-                if gone.binary_search(&self.filters[at].place()).is_ok() {
-                    self.forget_table(at);
-                }
-            }
-            self.filters.retain(|filter| gone.binary_search(&filter.place()).is_err());
         }
+        self.filters.extract_if(span, |filter| is_gone(filter)).for_each(drop);
         for filter in new {
             let place = filter.place();
             let at = self.filters.partition_point(|before| before.place() < place);
             self.tables.extend(Nodes::below(&filter));
             self.filters.insert(at, filter);
         }
+    }
+
+    /// Returns where the filters with these places, which are sorted, are among all filters. Those of
+    /// a chain or a preference stand beside each other, so no others are there.
+    pub(super) fn span(&self, places: &[Place]) -> Range<usize> {
+        let (Some(first), Some(last)) = (places.first(), places.last()) else { return 0..0 };
+        let from = self.filters.partition_point(|filter| filter.place() < *first);
+        let rest = &self.filters[from..];
+        from..from + rest.partition_point(|filter| filter.place() <= *last)
     }
 
     fn forget_table(&mut self, at: usize) {

@@ -80,8 +80,9 @@ impl Sort {
 }
 
 impl Stats {
-    /// Keeps only the rows that `query` selects.
-    pub fn select(&mut self, query: &Query) {
+    /// Keeps only the rows that `query` selects. Returns the number of rows that its device and its
+    /// filter select, but that exceed its limit.
+    pub fn select(&mut self, query: &Query) -> usize {
         let all = self.rows.len();
         if let Some(device) = &query.device {
             self.rows.retain(|row| row.device == *device);
@@ -92,10 +93,12 @@ impl Stats {
         if query.sort != Sort::Tree {
             self.rows = sorted(std::mem::take(&mut self.rows), query.sort);
         }
+        let matching = self.rows.len();
         if let Some(limit) = query.limit {
             cut(&mut self.rows, limit, query.keep.as_deref());
         }
         self.omitted = all - self.rows.len();
+        matching - self.rows.len()
     }
 }
 

@@ -8,8 +8,9 @@ use crate::snapshot::{Stats, histogram};
 
 const HEAD: [&str; 7] = ["RATE", "PACKETS/S", "BACKLOG", "P50", "P99", "DROPS/S", "REASONS"];
 
-/// Returns the table as text: a header, a line for each row, and an empty line.
-pub(super) fn table(stats: &Stats) -> String {
+/// Returns the table as text: a header, a line for each row, the number of rows that the limit cut
+/// off, if there are any, and an empty line.
+pub(super) fn table(stats: &Stats, cut: usize) -> String {
     let names: Vec<String> =
         stats.rows.iter().map(|row| "  ".repeat(row.depth) + &row.label()).collect();
     let width = names.iter().map(|name| name.chars().count()).max().unwrap_or(0).max(4);
@@ -40,8 +41,8 @@ pub(super) fn table(stats: &Stats) -> String {
         ];
         line(name, cells.each_ref().map(String::as_str));
     }
-    if stats.omitted > 0 {
-        let _ = writeln!(text, "{} more", stats.omitted);
+    if cut > 0 {
+        let _ = writeln!(text, "{cut} more");
     }
     text.push('\n');
     text

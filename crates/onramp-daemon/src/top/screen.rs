@@ -20,6 +20,27 @@ const HELP: &[(&str, &str)] = &[
     ("q", "quit"),
 ];
 
+/// A column of the table beside the names: its heading, its least width in cells, and the sort order
+/// that sorts the rows by this column, if there is one.
+type Column = (&'static str, u16, Option<Sort>);
+
+const COLUMNS: [Column; 7] = [
+    ("RATE", 9, Some(Sort::Rate)),
+    ("PACKETS/S", 9, Some(Sort::Packets)),
+    ("BACKLOG", 8, Some(Sort::Backlog)),
+    ("P50", 7, None),
+    ("P99", 7, Some(Sort::P99)),
+    ("DROPS/S", 7, Some(Sort::Drops)),
+    ("REASONS", 12, None),
+];
+/// The last column, which has text and no figures. It shares with the names the width that the
+/// other columns leave.
+const REASONS: usize = COLUMNS.len() - 1;
+/// The order in which columns are left out of a table that has no room for all of them.
+const LEFT_OUT: [usize; 7] = [REASONS, 3, 1, 4, 2, 5, 0];
+/// The least width of the column of names, in cells.
+const NAME_MIN: u16 = 16;
+
 /// Draws the whole screen of `onramp top`.
 pub(super) fn draw(frame: &mut Frame<'_>, view: &mut View) {
     let layout =
@@ -97,46 +118,56 @@ fn table(frame: &mut Frame<'_>, view: &mut View, area: Rect) {
     let fits = usize::from(area.height.saturating_sub(1)).max(1);
     view.from = view.from.min(view.at).max((view.at + 1).saturating_sub(fits));
     view.from = view.from.min(view.lines().len().saturating_sub(fits));
-    let shown = view.lines().iter().enumerate().skip(view.from).take(fits);
-    let rows = shown.map(|(at, line)| {
+    let lines = view.lines().iter().enumerate().skip(view.from).take(fits);
+    let (name, shown) = columns(area.width, view.sort);
+    let rows = lines.map(|(at, line)| {
         let style = if at == view.at { Modifier::REVERSED.into() } else { Style::new() };
-        cells(line).style(style)
+        cells(line, &shown).style(style)
     });
-    let widths = [
-        Constraint::Fill(3),
-        Constraint::Length(9),
-        Constraint::Length(9),
-        Constraint::Length(8),
-        Constraint::Length(7),
-        Constraint::Length(7),
-        Constraint::Length(7),
-        Constraint::Fill(2),
-    ];
-    let table = Table::new(rows.collect::<Vec<_>>(), widths).header(heads(view.sort));
+    let rest = shown.iter().map(|at| match *at {
+        REASONS => Constraint::Fill(1),
+        at => Constraint::Length(COLUMNS[at].1),
+    });
+    let widths = std::iter::once(Constraint::Length(name)).chain(rest);
+    let table = Table::new(rows.collect::<Vec<_>>(), widths).header(heads(view.sort, &shown));
     frame.render_widget(table, area);
 }
 
-fn heads(sort: Sort) -> Cells<'static> {
-    // The titles of the columns, each with the sort order that sorts the rows by this column, or
-    // with `None` if there is no such order.
-    let heads = [
-        ("NAME", None),
-        ("RATE", Some(Sort::Rate)),
-        ("PACKETS/S", Some(Sort::Packets)),
-        ("BACKLOG", Some(Sort::Backlog)),
-        ("P50", None),
-        ("P99", Some(Sort::P99)),
-        ("DROPS/S", Some(Sort::Drops)),
-        ("REASONS", None),
-    ];
-    let cells = heads.into_iter().enumerate().map(|(at, (name, by))| {
+/// Returns the width of the column of names in a table that is `width` cells wide, and the indexes
+/// of the other columns for which there is room. The column by which the rows are sorted is the
+/// last to be left out.
+fn columns(width: u16, sort: Sort) -> (u16, Vec<usize>) {
+    // One cell is free between two columns.
+    let needed = |shown: &[usize]| shown.iter().map(|at| COLUMNS[*at].1 + 1).sum::<u16>();
+    let mut shown: Vec<usize> = (0..COLUMNS.len()).collect();
+    let is_last = |at: &usize| COLUMNS[*at].2 == Some(sort);
+    let (last, first): (Vec<_>, Vec<_>) = LEFT_OUT.into_iter().partition(is_last);
+    for out in first.into_iter().chain(last) {
+        if NAME_MIN + needed(&shown) <= width {
+            break;
+        }
+        shown.retain(|at| *at != out);
+    }
+    let free = width.saturating_sub(needed(&shown));
+    if !shown.contains(&REASONS) {
+        return (free, shown);
+    }
+    let both = free + COLUMNS[REASONS].1;
+    ((both * 3 / 5).max(NAME_MIN), shown)
+}
+
+fn heads(sort: Sort, shown: &[usize]) -> Cells<'static> {
+    let title = |at: &usize| {
+        let (name, _, by) = COLUMNS[*at];
         let words = Words::from(if by == Some(sort) { name.underlined() } else { name.into() });
-        if (1..7).contains(&at) { words.right_aligned() } else { words }
-    });
+        if *at == REASONS { words } else { words.right_aligned() }
+    };
+    let cells = std::iter::once("NAME".into()).chain(shown.iter().map(title));
     Cells::new(cells.collect::<Vec<_>>()).style(Modifier::BOLD)
 }
 
-fn cells(line: &Line) -> Cells<'static> {
+/// Returns the cells of a row: its name, and the columns `shown`.
+fn cells(line: &Line, shown: &[usize]) -> Cells<'static> {
     let row = &line.row;
     let sign = match line.open {
         None => "  ",
@@ -158,8 +189,7 @@ fn cells(line: &Line) -> Cells<'static> {
     let backlog: Span<'_> =
         if row.backlog_packets > 0 { backlog.fg(Color::Yellow) } else { backlog.into() };
     let right = |span: Span<'static>| Words::from(span).right_aligned();
-    Cells::new([
-        Words::from(name),
+    let columns = [
         right(rate(row.bytes_per_second).into()),
         right(count(row.packets_per_second).into()),
         right(backlog),
@@ -167,7 +197,9 @@ fn cells(line: &Line) -> Cells<'static> {
         right(time(row.sojourn_p99_ns).into()),
         right(dropped(row.drops_per_second, count(row.drops_per_second))),
         Words::from(reasons(row)),
-    ])
+    ];
+    let shown = shown.iter().map(|at| columns[*at].clone());
+    Cells::new(std::iter::once(Words::from(name)).chain(shown))
 }
 
 fn help(frame: &mut Frame<'_>) {

@@ -211,11 +211,19 @@ fn tables_for_programs() {
     let lines: Vec<_> = tables[0].lines().collect();
     assert!(lines[0].starts_with("NAME ") && lines[0].ends_with("DROPS/S  REASONS"), "{text}");
     assert_eq!(lines[3].split_whitespace().next(), Some("htb"));
+    let mut out = Vec::new();
     let query = Query { filter: Some("nosuchword".into()), ..Query::default() };
-    let nothing =
-        print(&mut given(), &Batch { tables: Some(2), json: false, query }, &mut io::sink());
+    let nothing = print(&mut given(), &Batch { tables: Some(2), json: false, query }, &mut out);
     let told = nothing.expect_err("no row has it").to_string();
     assert!(told.starts_with("no row contains \"nosuchword\"; "), "{told}");
+    let text = String::from_utf8(out).expect("text");
+    assert!(!text.contains("more"), "rows that the filter hides are none to look for: {text}");
+    // Of the eight rows of eth1, six exceed the limit.
+    let mut out = Vec::new();
+    let query = Query { filter: Some("eth1".into()), limit: Some(2), ..Query::default() };
+    print(&mut given(), &Batch { tables: Some(1), json: false, query }, &mut out).expect("rows");
+    let text = String::from_utf8(out).expect("text");
+    assert!(text.ends_with("\n6 more\n\n"), "{text}");
     let json = Batch { tables: None, json: true, query: Query::default() };
     let mut out = Vec::new();
     let ended = print(&mut given(), &json, &mut out);

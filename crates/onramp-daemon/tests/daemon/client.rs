@@ -112,4 +112,13 @@ fn a_daemon_may_go_and_not_be_there() {
     assert!(denied.contains("`onramp daemon --socket PATH`"), "{denied}");
     let ended = error(std::io::ErrorKind::ConnectionRefused);
     assert!(ended.starts_with("the daemon at /s has ended: start one with "), "{ended}");
+    // Where there is no socket, no daemon has ever been.
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("file");
+    std::fs::write(&file, "").expect("a file");
+    for path in [folder.path(), &file] {
+        let told = Client::connect(path).expect_err("it is no socket").to_string();
+        let start = format!("{} is not a socket, so no daemon is there: start", path.display());
+        assert!(told.starts_with(&start), "{told}");
+    }
 }

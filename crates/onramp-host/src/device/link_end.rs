@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use onramp::{HeldIngress, Link, LinkIngress};
 use onramp_core::{Device, DeviceInfo, DeviceWaker, Instant, Transmitted};
 use onramp_dev::capture::{CaptureStart, CaptureStats, PlayStats};
-use onramp_dev::{Loopback, Network, Receiver, Switch};
+use onramp_dev::{Loopback, Network, Receiver, Switch, Udp, UdpStats};
 use onramp_queue::{Counter, DropReason, PacketList};
 
 /// Greatest number of packets that wait at a device until a receiver takes them.
@@ -29,6 +29,8 @@ pub(crate) struct LinkEnd {
     switch: Option<Switch>,
     /// The capture files of the device, if it has some.
     files: Option<Files>,
+    /// Counters of the sockets through which the device sends, if it sends through sockets.
+    sockets: Vec<Arc<UdpStats>>,
     /// Counters of received packets: one entry for each thread or queue that brings packets to this
     /// device.
     sources: Mutex<Vec<Arc<Source>>>,
@@ -90,6 +92,17 @@ impl LinkEnd {
     /// Makes the shared part of a device with capture files.
     pub(crate) fn with_files(files: Files) -> Self {
         Self { files: Some(files), ..Self::default() }
+    }
+
+    /// Makes the shared part of a device that sends through these sockets.
+    pub(crate) fn with_sockets<'a>(sockets: impl IntoIterator<Item = &'a Udp>) -> Self {
+        Self { sockets: sockets.into_iter().map(Udp::stats).collect(), ..Self::default() }
+    }
+
+    /// Returns the number of errors of which the kernel has told the device only after it had taken
+    /// the packets, for example because no program listens at their destination.
+    pub(crate) fn errors(&self) -> u64 {
+        self.sockets.iter().map(|socket| socket.earlier_errors.get()).sum()
     }
 
     /// Returns what a user wants to know about the device's files, each with its key: how the file
@@ -265,6 +278,10 @@ impl Wire {
 impl Device for Wire {
     fn info(&self) -> &DeviceInfo {
         &self.info
+    }
+
+    fn attach(&mut self, waker: DeviceWaker) {
+        self.queue.attach(waker);
     }
 
     fn transmit(

@@ -316,7 +316,7 @@ fn udp(request: &Request<'_>) -> Result<Vec<End>, Refusal> {
         if let Some(key) = only.or_else(|| request.pair.then_some("peer")) {
             return Err(invalid(&format!("{key} is for a device with listen: give listen, too")));
         }
-        let end = Arc::<LinkEnd>::default();
+        let end = Arc::new(LinkEnd::with_sockets(&queues));
         let queues = boxed(queues.into_iter().map(|queue| Switched::new(end.clone(), queue)));
         return Ok(vec![End { queues, end, listener: None, frames: None }]);
     };
@@ -335,7 +335,7 @@ fn relay(
     listen: SocketAddr,
 ) -> Result<Vec<End>, Refusal> {
     let limits = limits(request.given, &upstream)?;
-    let end = Arc::<LinkEnd>::default();
+    let end = Arc::new(LinkEnd::with_sockets(&queues));
     // A second socket cannot have the port that `local` names, so the only client shares the socket
     // of the queue.
     let own = queues.first().filter(|_| upstream.local.port() != 0);

@@ -281,7 +281,8 @@ const SENT: Columns = [
 
 fn stats(device: &Netdev, out: &mut Out) {
     let counters = device.counters();
-    let (received, sent) = (numbers(counters.received), numbers(counters.sent));
+    let (received, sent) =
+        (numbers(counters.received, 0), numbers(counters.sent, counters.sent_errors));
     // Each column is as wide as its widest number, in either direction.
     let least = [10, 7, 6, 7, 7, 7];
     let digits = |number: u64| number.to_string().len();
@@ -325,8 +326,8 @@ fn refused(counts: &[(&'static str, u64)], out: &mut Out) {
     out.close();
 }
 
-const fn numbers(carried: Carried) -> [u64; 6] {
-    [carried.bytes, carried.packets, 0, carried.dropped, 0, 0]
+const fn numbers(carried: Carried, errors: u64) -> [u64; 6] {
+    [carried.bytes, carried.packets, errors, carried.dropped, 0, 0]
 }
 
 fn direction(key: &str, columns: &Columns, numbers: [u64; 6], widths: [usize; 6], out: &mut Out) {

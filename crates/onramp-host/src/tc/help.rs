@@ -1,8 +1,8 @@
 //! The help texts of `tc`.
 
-use onramp_core::Kinds;
 use onramp_core::filter::reference::FILTERS;
 use onramp_core::qdisc::{ClassKind, Kind};
+use onramp_core::{Fault, Kinds, Setup};
 
 use super::{said, usage};
 use crate::Reply;
@@ -68,16 +68,29 @@ fn with_kinds<'a>(text: &str, word: &str, kinds: impl Iterator<Item = &'a str>) 
     format!("{text}\n{word} :=\n{}\n", lines.join("\n").trim_end_matches(" |"))
 }
 
-/// Returns the help text of a kind of qdisc, class or filter.
-pub(super) fn of_kind(object: &str, words: &[&str], kinds: &Kinds) -> Reply {
-    if object == "filter" {
-        let known = FILTERS.iter().find(|entry| words.contains(&entry.id));
-        return known.map_or_else(|| usage(&of(object, kinds)), |entry| said(1, entry.help()));
+/// Returns the help text of a kind of qdisc, class or filter, for a command whose last word is
+/// `help`. `None` if a word of the command is wrong, such as the name of a kind that is not among
+/// `kinds`: then the command is refused as it would be without `help`.
+pub(super) fn of_kind(object: &str, words: &[&str], kinds: &Kinds) -> Option<Reply> {
+    let help = match object {
+        "filter" => FILTERS.iter().find(|entry| words.contains(&entry.id)).map(|it| it.help()),
+        _ => words.iter().rev().find_map(|word| kinds.find(word)).map(|kind| match object {
+            "class" => kind.class_help(),
+            _ => kind.help(),
+        }),
+    };
+    match help {
+        Some(help) => Some(said(1, help)),
+        None if has_wrong_word(object, words, kinds) => None,
+        None => Some(usage(&of(object, kinds))),
     }
-    let named = words.iter().rev().find_map(|word| kinds.find(word));
-    match named {
-        Some(kind) if object == "class" => said(1, kind.class_help()),
-        Some(kind) => said(1, kind.help()),
-        None => usage(&of(object, kinds)),
-    }
+}
+
+/// Whether a word in front of the word `help`, with which a command ends, is wrong. If a command
+/// names no kind, its first wrong word is `help` itself.
+fn has_wrong_word(object: &str, words: &[&str], kinds: &Kinds) -> bool {
+    let line = format!("{object} add {}", words.join(" "));
+    let error = Setup::with_kinds(kinds.clone()).apply(&line).err();
+    let is_read = |fault| !matches!(fault, Fault::Kernel(..));
+    error.is_some_and(|it| is_read(it.fault) && !["", "help"].contains(&&*it.value))
 }

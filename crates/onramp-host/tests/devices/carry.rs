@@ -45,6 +45,31 @@ fn a_dummy_swallows_and_counts() {
     assert!(host.receiver("d0").is_none(), "nothing arrives there");
 }
 
+/// If nobody listens at the destination, the kernel tells so when the next packet is sent.
+#[test]
+fn datagrams_for_which_nobody_listens_are_counted_as_errors() {
+    let silent = UdpSocket::bind("127.0.0.1:0").and_then(|socket| socket.local_addr());
+    let to = silent.expect("a port that is free again");
+    let mut host = host(&[&format!("ip link add u0 up type udp local 127.0.0.1 remote {to}")]);
+    let errors = |host: &mut Host| {
+        let shown = out(host, "ip -s -j link show u0");
+        let (_, sent) = shown.split_once(r#""tx":"#).expect("counters");
+        let (_, errors) = sent.split_once(r#""errors":"#).expect("a counter");
+        errors.split(',').next().and_then(|word| word.parse::<u64>().ok()).expect("a number")
+    };
+    for _ in 0..10 {
+        send(&host, "u0", 1);
+    }
+    assert_eq!(counted(&mut host, "u0"), [0, 0, 10, 0], "the kernel has taken all");
+    assert!((1..10).contains(&errors(&mut host)), "{}", errors(&mut host));
+    let heard = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+    let to = heard.local_addr().expect("an address");
+    exec(&mut host, "ip link del u0");
+    exec(&mut host, &format!("ip link add u0 up type udp local 127.0.0.1 remote {to}"));
+    send(&host, "u0", 10);
+    assert_eq!(errors(&mut host), 0);
+}
+
 #[test]
 fn a_device_that_is_down_drops_and_counts() {
     let mut host = host(&["ip link add d0 type dummy"]);

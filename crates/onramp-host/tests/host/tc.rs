@@ -65,8 +65,23 @@ fn every_object_has_help_of_its_own_and_help_is_no_fault() {
         if object != "filter" {
             assert_eq!(refused(&mut host, &line), (0, text.clone()), "{line}");
         }
-        let unknown = format!("tc {object} add dev d0 frob help");
-        assert_eq!(refused(&mut host, &unknown), (0, text.clone()), "{unknown}");
+        let line = format!("tc {object} add dev d0 help");
+        assert_eq!(refused(&mut host, &line), (0, text.clone()), "{line}");
+        // A kind that does not exist has no help. It is refused with those that exist, as with
+        // any other word behind it.
+        let help = format!("tc {object} add dev d0 frob help");
+        let (code, why) = refused(&mut host, &help);
+        let start = format!("{object}: unexpected \"frob\": ");
+        let known = if object == "filter" { "u32" } else { "htb" };
+        assert!(code == 1 && why.starts_with(&start) && why.contains(known), "{why}");
+        let other = help.replace("help", "limit 5");
+        assert_eq!(refused(&mut host, &other), (code, why), "{other}");
+        let words: Vec<&str> = help.split(' ').collect();
+        assert_eq!(
+            onramp_host::without_devices(&words),
+            None,
+            "a host may have kinds of its own: {help}"
+        );
     }
     for line in ["tc", "tc -help", "tc -h", "tc --help"] {
         assert_eq!(refused(&mut host, line), (0, texts[0].clone()), "{line}");

@@ -90,8 +90,11 @@ fn what_cannot_begin_says_why() {
     assert_eq!(output.status.code(), Some(1), "{err}");
     assert!(err.contains("onramp: cannot read /nonexistent/file: No such file"), "{err}");
     assert!(!path.exists(), "nothing is left");
-    let loud = ["daemon", "--socket", &socket, "--log", "info,loud"];
-    let output = onramp(loud).output().expect("it runs");
-    assert_eq!(output.status.code(), Some(2));
-    assert!(text(&output.stderr).contains("\"loud\" is not a level"), "{}", text(&output.stderr));
+    for (log, part) in [("info,loud", "loud"), ("", ""), ("info,", "")] {
+        let output = onramp(["daemon", "--socket", &socket, "--log", log]).output();
+        let output = output.expect("it runs");
+        assert_eq!(output.status.code(), Some(2));
+        let told = format!("{part:?} is not a level; expected off, error, warn, info, debug or ");
+        assert!(text(&output.stderr).contains(&told), "{}", text(&output.stderr));
+    }
 }

@@ -103,10 +103,8 @@ fn other_users_are_refused() {
         }
     };
     assert_eq!(output.status.code(), Some(2));
-    assert!(
-        text(&output.stderr).contains("user 65534 may not use this daemon"),
-        "{}",
-        text(&output.stderr)
-    );
+    let told = text(&output.stderr);
+    assert!(told.contains("user 65534 may not use this daemon"), "{told}");
+    assert!(told.contains("`onramp daemon --socket PATH`"), "{told}");
     assert_eq!(daemon.out("ip link"), "");
 }

@@ -108,6 +108,24 @@ fn a_saved_configuration_makes_the_same_devices() {
     assert_eq!(daemon.run("save none").status.code(), Some(2));
 }
 
+/// A reader that has closed the pipe needs no more of the configuration; a full disk is an error.
+#[test]
+fn a_configuration_that_cannot_be_written_is_told_unless_its_reader_has_gone() {
+    let daemon = Daemon::start();
+    assert_eq!(daemon.out("ip link add d0 type dummy"), "");
+    let save = |to: Stdio| {
+        let mut command = onramp(["save"]);
+        command.env("ONRAMP_SOCKET", daemon.path()).stdin(Stdio::null()).stdout(to);
+        command.stderr(Stdio::piped()).output().expect("it runs")
+    };
+    let (reader, closed) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    assert_said(&save(closed.into()), 0, "");
+    let full = fs::File::options().write(true).open("/dev/full").expect("Linux has it");
+    let why = "onramp: cannot write to standard output: No space left on device (os error 28)\n";
+    assert_said(&save(full.into()), 1, why);
+}
+
 /// A relay whose port the kernel chose keeps its socket, and with it its clients.
 #[test]
 fn a_relay_stays_where_its_clients_find_it() {

@@ -172,7 +172,8 @@ impl Place {
     pub(super) fn forget_group(&mut self, name: Name) -> Option<Group> {
         let group = self.groups.remove(&name)?;
         group.specs().for_each(|filter| self.tables.count_link(filter, false));
-        self.tables.forget(name);
+        let tables = group.specs().filter(|it| matches!(it.matcher, Matcher::Table(_)));
+        self.tables.forget(tables.map(|table| table.handle));
         let chain = name.0;
         if self.groups.range((chain, 0)..=(chain, u16::MAX)).next().is_none() {
             self.chains.remove(&chain);

@@ -170,7 +170,12 @@ impl Tables {
     ) -> Result<(Name, Rank), ConfigError> {
         let bucket = table >> 12 & 0xff;
         let given = match table & TABLE {
-            0 | TABLE => self.owned.iter().find(|(_, table)| table.root && table.by == name),
+            // The first table of a preference is also the first filter in it.
+            0 | TABLE => {
+                let first = groups.get(&name).and_then(|group| group.specs().next());
+                let first = first.and_then(|first| self.owned.get_key_value(&first.handle));
+                first.filter(|(_, table)| table.root)
+            }
             named => self.owned.get_key_value(&named),
         };
         let Some((&table, owned)) = given else {
@@ -254,11 +259,9 @@ impl Tables {
         }
     }
 
-    /// Forgets the hash tables of a preference.
-    pub(super) fn forget(&mut self, name: Name) {
-        let owned = &mut self.owned;
-        owned.retain(|_, table| table.by != name);
-        self.taken.retain(|bucket, _| owned.contains_key(&(bucket & TABLE)));
+    /// Forgets these hash tables, which are those of a preference, and their nodes.
+    pub(super) fn forget(&mut self, tables: impl Iterator<Item = u32>) {
+        tables.for_each(|table| self.remove(table));
         if self.owned.is_empty() {
             self.next = 0;
         }

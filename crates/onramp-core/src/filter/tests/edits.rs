@@ -99,3 +99,24 @@ proptest! {
         prop_assert!((0..5).all(|minor| !table.needs(Handle::new(1, minor))));
     }
 }
+
+/// To delete a preference, only its own filters are looked at, however many others there are.
+#[test]
+fn filters_of_other_preferences_are_not_looked_at() {
+    for prefs in [10, 100] {
+        let (mut table, mut edited) = (Table::default(), Filters::default());
+        for pref in 1..=prefs {
+            let line = format!("pref {pref} protocol ip u32 match u32 1 1 classid 1:1");
+            apply(&mut table, How::Add, &line).expect("it can be added");
+        }
+        edited.set(table.at(PLACE));
+        let its = table.at(PLACE).filter(|filter| filter.pref == 5);
+        let its: Vec<_> = its.map(|filter| filter.place()).collect();
+        // A hash table and its node.
+        assert_eq!((edited.span(&its), edited.span(&[])), (8..10, 0..0));
+        apply(&mut table, How::Delete, "pref 5").expect("it is there");
+        edited.edit(table.last_edit());
+        let there = edited.filters.iter().map(|filter| filter.place());
+        assert!(there.eq(table.at(PLACE).map(|filter| filter.place())));
+    }
+}

@@ -103,6 +103,37 @@ fn every_line_of_the_screen() {
     assert_eq!(lines, expected);
 }
 
+/// A narrow screen shows fewer columns, and the names keep 16 cells. The column by which the rows
+/// are sorted is the last to go.
+#[test]
+fn a_narrow_screen_shows_names_and_fewer_columns() {
+    let heads = |width, sort| {
+        let buffer = drawn(&mut view(three(), sort), width, 8);
+        let names = line(&buffer, 3);
+        assert!(names.starts_with("  d0 veth, 2 que"), "{width}: {names:?}");
+        line(&buffer, 2).split_whitespace().map(str::to_owned).collect::<Vec<_>>().join(" ")
+    };
+    let all = "NAME RATE PACKETS/S BACKLOG P50 P99 DROPS/S REASONS";
+    let figures = "NAME RATE PACKETS/S BACKLOG P50 P99 DROPS/S";
+    for (width, sort, expected) in [
+        (300, Sort::Tree, all),
+        (82, Sort::Tree, all),
+        (81, Sort::Tree, figures),
+        (80, Sort::Tree, figures),
+        (69, Sort::Tree, figures),
+        (68, Sort::Tree, "NAME RATE PACKETS/S BACKLOG P99 DROPS/S"),
+        (60, Sort::Tree, "NAME RATE BACKLOG P99 DROPS/S"),
+        (50, Sort::Tree, "NAME RATE BACKLOG DROPS/S"),
+        (40, Sort::Tree, "NAME RATE DROPS/S"),
+        (40, Sort::Packets, "NAME RATE PACKETS/S"),
+        (30, Sort::Tree, "NAME RATE"),
+        (30, Sort::Packets, "NAME PACKETS/S"),
+        (20, Sort::Packets, "NAME"),
+    ] {
+        assert_eq!(heads(width, sort), expected, "{width} {sort:?}");
+    }
+}
+
 /// A row that can be opened or closed begins with a triangle, and the rows below it are indented.
 #[test]
 fn a_tree_has_signs() {

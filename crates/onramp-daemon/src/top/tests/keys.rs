@@ -293,7 +293,7 @@ fn a_table_is_plain_text() {
         ..row(What::Device, 0, "d0")
     };
     let rows = vec![busy, row(What::Queue, 1, "d0")];
-    let table = |omitted| batch::table(&Stats { rows: rows.clone(), omitted, ..Stats::default() });
+    let table = |cut| batch::table(&Stats { rows: rows.clone(), ..Stats::default() }, cut);
     let text = "\
 NAME            RATE PACKETS/S   BACKLOG       P50       P99   DROPS/S  REASONS
 d0          1.00Mbit     1.23k         7    1.50us    2.00ms         3  late 3
@@ -303,7 +303,7 @@ d0          1.00Mbit     1.23k         7    1.50us    2.00ms         3  late 3
     assert_eq!(table(1), format!("{text}1 more\n\n"));
     // The first column of the plain text is at least as wide as its title.
     let short = vec![row(What::Device, 0, "d")];
-    let short = batch::table(&Stats { rows: short, ..Stats::default() });
+    let short = batch::table(&Stats { rows: short, ..Stats::default() }, 0);
     assert!(short.starts_with("NAME      RATE PACKETS/S "), "{short}");
     assert!(short.contains("\nd            -         - "), "{short}");
 }
