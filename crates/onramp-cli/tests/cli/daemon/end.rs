@@ -91,8 +91,8 @@ fn what_cannot_begin_says_why() {
     assert!(err.contains("onramp: cannot read /nonexistent/file: No such file"), "{err}");
     assert!(!path.exists(), "nothing is left");
     for (log, part) in [("info,loud", "loud"), ("", ""), ("info,", "")] {
-        let output = onramp(["daemon", "--socket", &socket, "--log", log]).output();
-        let output = output.expect("it runs");
+        // The missing file ends the daemon if the wrong level does not.
+        let output = onramp(missing).args(["--log", log]).output().expect("it runs");
         assert_eq!(output.status.code(), Some(2));
         let told = format!("{part:?} is not a level; expected off, error, warn, info, debug or ");
         assert!(text(&output.stderr).contains(&told), "{}", text(&output.stderr));
