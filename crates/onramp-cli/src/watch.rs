@@ -65,6 +65,17 @@ impl Outcome {
         missing(&document)
     }
 
+    /// Returns an error if the run was interrupted before it had measured anything: if `rows`, the
+    /// number of its results, is 0. Then it writes no report, because that would replace the report
+    /// of an earlier run.
+    pub(crate) fn has_results(&self, rows: usize) -> Result<()> {
+        if self.interrupted.is_none() || rows > 0 {
+            return Ok(());
+        }
+        let why = "nothing was measured to its end, so no report was written";
+        output::all([self.verdict(), Err(anyhow!(why))])
+    }
+
     /// Returns an error if a cell failed or the run was interrupted.
     pub(crate) fn verdict(&self) -> Result<()> {
         let interrupted = self.interrupted.map_or(Ok(()), |signal| Err(Interrupted(signal).into()));
@@ -119,8 +130,21 @@ mod tests {
     }
 
     #[test]
+    fn an_interrupted_run_without_results_has_none_to_write() {
+        let outcome =
+            Outcome { cells: 1, interrupted: Some(Signal::SIGTERM), ..Outcome::default() };
+        assert!(outcome.has_results(1).is_ok());
+        let error = outcome.has_results(0).expect_err("nothing was measured");
+        let told = "interrupted by SIGTERM; also: nothing was measured to its end, so no report \
+                    was written";
+        assert_eq!(error.to_string(), told);
+        assert_eq!(crate::error::report(&error), std::process::ExitCode::from(143));
+    }
+
+    #[test]
     fn a_whole_run_tells_nothing() {
         let outcome = Outcome { cells: 3, ..Outcome::default() };
+        assert!(outcome.has_results(0).is_ok(), "a run that came to its end");
         assert!(outcome.text().is_empty() && outcome.verdict().is_ok());
         let mut document = Map::new();
         outcome.insert(&mut document);

@@ -150,7 +150,8 @@ fn scenarios_with_mistakes_are_refused() {
     wrong("desktop-amd", "desktop", 2, &["there is no machine", "desktop-intel"]);
     wrong("\"fq\"", "\"htb\"", 2, &["no qdisc \"htb\"", "pfifo, fq"]);
     wrong("desktop-amd", "./none.toml", 2, &["the machine ./none.toml"]);
-    wrong("ports = 2", "port = 2", 2, &["port"]);
+    wrong("ports = 2", "port = 2", 2, &["wrong.toml: ", "port"]);
+    wrong("ports = 2", "ports = two", 2, &["wrong.toml: line 7: invalid "]);
     wrong("pinned", "nailed", 2, &["nailed"]);
     assert_fails(&run("sim run udp-24"), 2, &["no scenario", "udp-240"]);
     assert_fails(&run("sim run ./none.toml"), 1, &["cannot read ./none.toml"]);

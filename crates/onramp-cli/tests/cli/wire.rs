@@ -363,8 +363,23 @@ fn the_server_ends() {
     }
     let words = ["--", "/no/such/program", "--", "sleep", "1000"];
     let Some(output) = wire(words) else { return };
-    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(output.status.code(), Some(127));
     assert!(stderr(&output).contains("the client: cannot run /no/such/program"));
+}
+
+/// As in a shell, and as `onramp exec` does.
+#[test]
+fn a_program_that_cannot_be_run_has_an_exit_code_of_its_own() {
+    for (program, code) in [("/no/such/program", 127), ("/etc/passwd", 126)] {
+        let relay = ["--relay", "127.0.0.1:0=127.0.0.1:9", "--", program];
+        let cases = [vec!["--", program], vec!["--", "true", "--", program], relay.to_vec()];
+        for words in cases {
+            let Some(output) = wire(words.iter().copied()) else { return };
+            let said = stderr(&output);
+            assert_eq!(output.status.code(), Some(code), "{words:?}: {said}");
+            assert!(said.contains(&format!("cannot run {program}: ")), "{words:?}: {said}");
+        }
+    }
 }
 
 /// A server that does not begin is reported.

@@ -11,6 +11,7 @@ use anyhow::{Context as _, Result, anyhow};
 use onramp_multicore::{DesignOutcome, Experiment, LockRow, Outcome, Report, Scenario};
 use serde_json::{Value, json};
 
+use crate::cmd::values::seed;
 use crate::output;
 use crate::report::json::number;
 
@@ -24,7 +25,7 @@ Examples:
   onramp sim draw --seed 1 < my-load.toml")]
 pub(crate) struct Args {
     /// Seed of the draw; 0 takes the middle of each interval
-    #[arg(long, value_name = "N", default_value_t = 0)]
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = seed)]
     seed: u64,
     /// Send through this design of the laboratory instead of a link
     #[arg(long, value_name = "NAME", conflicts_with = "experiment")]

@@ -11,6 +11,7 @@ use anyhow::{Context as _, Result, bail};
 use onramp_multicore::{Experiment, Scenario};
 use serde_json::Value;
 
+use crate::cmd::values::whole;
 use crate::error::usage;
 
 /// What a process simulates.
@@ -36,11 +37,11 @@ pub(crate) struct Job<'a> {
 pub(crate) struct Common {
     /// Number of simulations, each with other values of all parameters within their intervals
     #[arg(long, value_name = "N", default_value_t = 9,
-          value_parser = clap::value_parser!(u64).range(1..=10_000))]
+          value_parser = whole::<u64>(1..=10_000))]
     pub(crate) draws: u64,
     /// Seed of the draws: the same seed gives the same results
     #[arg(long, value_name = "N", default_value_t = 1,
-          value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
+          value_parser = whole::<u64>(1..=1_000_000_000))]
     pub(crate) seed: u64,
 }
 

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use super::draws::{self, Common, Job, Subject};
 use super::summary;
+use crate::cmd::values::whole;
 use crate::error::usage;
 use crate::output::{self, Output};
 use crate::progress::Progress;
@@ -31,11 +32,11 @@ pub(crate) struct Args {
     scenario: String,
     /// Numbers of sending threads; that of the scenario by default
     #[arg(long, value_name = "N,...", value_delimiter = ',',
-          value_parser = clap::value_parser!(u16).range(1..))]
+          value_parser = whole::<u16>(1..=65_535))]
     threads: Vec<u16>,
     /// Numbers of ports; that of the scenario by default
     #[arg(long, value_name = "N,...", value_delimiter = ',',
-          value_parser = clap::value_parser!(u16).range(1..))]
+          value_parser = whole::<u16>(1..=65_535))]
     ports: Vec<u16>,
     #[command(flatten)]
     common: Common,
