@@ -53,7 +53,7 @@ impl Outcome {
             let _ = write!(text, "\nfailed: {cell}: {why}");
         }
         if let Some(signal) = self.interrupted {
-            let _ = write!(text, "\ninterrupted by {signal}: only finished rounds are shown");
+            let _ = write!(text, "\ninterrupted by {signal}: only finished measurements are shown");
         }
         if text.is_empty() { text } else { format!("{text}\n") }
     }
@@ -98,7 +98,7 @@ pub(crate) fn missing(document: &Map<String, Value>) -> Vec<String> {
     };
     let mut sentences: Vec<_> = failures.map(sentence).collect();
     if document.get("interrupted") == Some(&Value::Bool(true)) {
-        sentences.push("The run was interrupted: only finished rounds are shown.".to_owned());
+        sentences.push("The run was interrupted: only finished measurements are shown.".to_owned());
     }
     sentences
 }
@@ -121,7 +121,7 @@ mod tests {
         assert_eq!(missing(&document)[0], "Failed: red, 7 flows: no room");
         assert_eq!(missing(&document).len(), 2);
         let text = "\nfailed: red, 7 flows: no room\n\
-                    interrupted by SIGINT: only finished rounds are shown\n";
+                    interrupted by SIGINT: only finished measurements are shown\n";
         assert_eq!(outcome.text(), text);
         let error = outcome.verdict().expect_err("it is not whole");
         let told = "interrupted by SIGINT; also: 1 of 3 cells failed: red, 7 flows: no room";
