@@ -6,9 +6,11 @@
 //! must exit with status 0, and no program may read the lines that follow it. A command whose
 //! output becomes part of a line (`export X=$(command)`) must exit with 0 too, and so must a job in
 //! the background, unless it still runs at the end of the block, or a signal ended it, or the block
-//! itself has waited for it (`wait`, `jobs`). `onramp` is the program that the tests use, at the
-//! place to which `cargo install` puts it below a home of its own; what the program needs beside it,
-//! the blocks install there. The library for that is where an optimised build leaves it.
+//! itself has waited for it (`wait`, `jobs`).
+//!
+//! `onramp` is the program that the tests use. Each page has a home folder of its own, in which the
+//! program is where `cargo install` puts it. The library that `onramp exec` needs is where its
+//! build leaves it, and the blocks install it.
 //!
 //! As root, a block runs in namespaces of its own (network, mounts, processes): nothing that it
 //! sends leaves the machine, and nothing that it starts or mounts stays behind.

@@ -103,8 +103,8 @@ fn cpus() -> usize {
 }
 
 /// Simulates all jobs, as many at a time as there are processors. Calls `done` with each result, in
-/// the order of the jobs. If the run is stopped ([`onramp_lab::measure::stop`]), ends the simulations in progress,
-/// and calls `done` for those that have come to their end.
+/// the order of the jobs. If the run is stopped ([`onramp_lab::measure::stop`]), ends the
+/// simulations in progress, and calls `done` for those that have come to their end.
 pub(crate) fn simulate(
     jobs: &[Job<'_>],
     mut done: impl FnMut(usize, Value) -> Result<()>,
