@@ -6,7 +6,11 @@
 //! must exit with status 0, and no program may read the lines that follow it. A command whose
 //! output becomes part of a line (`export X=$(command)`) must exit with 0 too, and so must a job in
 //! the background, unless it still runs at the end of the block, or a signal ended it, or the block
-//! itself has waited for it (`wait`, `jobs`). `onramp` is the program that the tests use.
+//! itself has waited for it (`wait`, `jobs`).
+//!
+//! `onramp` is the program that the tests use. Each page has a home folder of its own, in which the
+//! program is where `cargo install` puts it. The library that `onramp exec` needs is where its
+//! build leaves it, and the blocks install it.
 //!
 //! As root, a block runs in namespaces of its own (network, mounts, processes): nothing that it
 //! sends leaves the machine, and nothing that it starts or mounts stays behind.
@@ -39,6 +43,11 @@ const FENCE: &str = "```";
 const COMMENT: &str = "<!-- readme:";
 /// A block that runs for longer has failed.
 const LONGEST: Duration = Duration::from_secs(120);
+/// The library that `onramp exec` loads into programs, and the folders, below that of a page, of
+/// its build and of the installed program.
+const LIBRARY: &str = "libonramp_preload.so";
+const BUILT: &str = "clone/target/release";
+const INSTALLED: &str = "home/.cargo/bin";
 /// The exit status of a shell that has read its block to the end.
 const ENDED: i32 = 77;
 
@@ -104,7 +113,7 @@ pub(crate) fn run(args: &[String]) -> Outcome {
     }
     let mut lacks = suite::set_up();
     suite::make_program()?;
-    // `onramp exec` looks for its library beside the program.
+    // A block installs the library of `onramp exec`.
     shell(&mut cargo(&["build", "--package", "onramp-preload"]))?;
     let program = program().map_err(unable)?;
     let files = files()?;
@@ -204,8 +213,15 @@ impl<'t> Mark<'t> {
     }
 }
 
+/// Puts the file `from` at the path `to` as well: as a second name of the same file or, on another
+/// file system, as a copy.
+fn place(from: &Path, to: &Path) -> std::io::Result<()> {
+    fs::hard_link(from, to).or_else(|_| fs::copy(from, to).map(drop))
+}
+
 impl Place {
-    /// Copies `files` of the repository to a fresh folder, and puts `program` on the path.
+    /// Copies `files` of the repository to a fresh folder, and installs `program`, which is on the
+    /// path. Puts the library beside the program, if there is one, where its build leaves it.
     fn make(folder: &Path, files: &[String], program: &Path) -> std::io::Result<Self> {
         for file in files {
             let (from, to) = (root().join(file), folder.join("clone").join(file));
@@ -218,10 +234,15 @@ impl Place {
                 }
             }
         }
-        for name in ["bin", "tmp", "clone"] {
+        for name in ["tmp", BUILT, INSTALLED] {
             fs::create_dir_all(folder.join(name))?;
         }
-        symlink(program, folder.join("bin/onramp"))?;
+        // No symbolic link: the program must not find what lies beside the one that it leads to.
+        place(program, &folder.join(INSTALLED).join("onramp"))?;
+        let library = program.with_file_name(LIBRARY);
+        if library.exists() {
+            place(&library, &folder.join(BUILT).join(LIBRARY))?;
+        }
         let is_root = rustix::process::geteuid().is_root();
         Ok(Self { folder: folder.to_owned(), is_root, longest: LONGEST })
     }
@@ -271,11 +292,11 @@ impl Place {
             command.arg("unshare").args(namespaces).args(["sh", "-c", CONFINED, "sh"]);
         }
         let path = std::env::var_os("PATH").unwrap_or_default();
-        let paths = [self.folder.join("bin")].into_iter().chain(std::env::split_paths(&path));
+        let paths = [self.folder.join(INSTALLED)].into_iter().chain(std::env::split_paths(&path));
         let path = std::env::join_paths(paths).unwrap_or_else(|_| path.clone());
         command.args(["bash", "--norc", "-s"]).current_dir(self.folder.join("clone"));
         command.env("AT", (line - 1).to_string()).env("TMPDIR", self.folder.join("tmp"));
-        command.env("FAULTS", self.folder.join("faults"));
+        command.env("FAULTS", self.folder.join("faults")).env("HOME", self.folder.join("home"));
         command.env("PATH", path).env_remove("ONRAMP_SOCKET");
         command
     }
@@ -294,6 +315,8 @@ impl std::fmt::Display for End {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
     use super::*;
 
     /// Runs the first block of a page. Returns how it ended.
@@ -326,6 +349,27 @@ mod tests {
             ran("```sh\nonramp && echo 'two\nlines' | cat\nsleep 60 &\nkill %%\n```\n"),
             End::Well
         );
+    }
+
+    /// A program finds nothing beside it but what a block has installed.
+    #[test]
+    fn a_block_installs_what_the_program_needs() {
+        let folder = tempfile::tempdir().expect("there is room");
+        let program = folder.path().join("onramp");
+        let looks = "#!/bin/sh\nls $(dirname $0)/libonramp_preload.so || \\
+                     ls $(dirname $0)/../lib/onramp/libonramp_preload.so";
+        fs::write(&program, looks).expect("a file");
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).expect("its mode");
+        fs::write(program.with_file_name(LIBRARY), "the library").expect("a file");
+        let scratch = tempfile::tempdir().expect("there is room");
+        let place = Place::make(scratch.path(), &[], &program).expect("a place");
+        let readme = fs::read_to_string(root().join("README.md")).expect("a page");
+        let all = blocks(&readme).expect("a page");
+        let install = all.iter().find(|block| block.text.contains("install -D")).expect("a block");
+        let exec = Block { line: 1, text: "onramp exec -- true\n".into(), mark: Mark::None };
+        assert!(matches!(place.run(&exec), End::Badly(_)), "nothing is installed yet");
+        assert_eq!(place.run(install), End::Well);
+        assert_eq!(place.run(&exec), End::Well);
     }
 
     #[test]

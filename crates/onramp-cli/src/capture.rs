@@ -6,7 +6,7 @@ use std::path::Path;
 
 use anyhow::{Error, Result};
 use onramp_dev::capture::Broken;
-pub(crate) use onramp_dev::capture::{Advice, begins};
+pub(crate) use onramp_dev::capture::{Advice, Beginning, begins};
 use pcap_parser::PcapBlockOwned;
 
 /// The blocks of a capture, read one after another.

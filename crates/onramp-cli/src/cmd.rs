@@ -17,6 +17,7 @@ pub(crate) mod shape;
 pub(crate) mod sim;
 pub(crate) mod top;
 pub(crate) mod traffic;
+pub(crate) mod values;
 pub(crate) mod wire;
 
 use anyhow::Result;
@@ -24,14 +25,7 @@ use onramp_core::Rate;
 
 use crate::error::usage;
 
-/// Reads the rate `word` of the option `option`. A rate without a unit, which `tc` reads as bits
-/// per second, is an error, because hardly any user means that.
+/// Reads the rate `word` of the option `option`.
 fn rate_with_unit(option: &str, word: &str) -> Result<Rate> {
-    match word.parse::<Rate>() {
-        Err(error) => Err(usage(format!("{option}: {error}"))),
-        Ok(_) if word.parse::<f64>().is_ok() => {
-            Err(usage(format!("{option}: {word}: the unit is missing, such as in 10mbit")))
-        }
-        Ok(rate) => Ok(rate),
-    }
+    values::rate(word).map_err(|why| usage(format!("{option} {word}: {why}")))
 }

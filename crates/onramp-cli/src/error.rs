@@ -81,6 +81,14 @@ pub(crate) struct NotRun {
     pub(crate) why: String,
 }
 
+impl NotRun {
+    /// Returns the error for a program that `name` names and that could not be started.
+    pub(crate) fn because(error: &io::Error, name: impl fmt::Display) -> Self {
+        let code = if error.kind() == io::ErrorKind::NotFound { 127 } else { 126 };
+        Self { code, why: format!("cannot run {name}: {error}") }
+    }
+}
+
 impl fmt::Display for NotRun {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.why)

@@ -226,8 +226,40 @@ fn main() -> ExitCode {
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory as _;
+    use clap::error::ErrorKind;
 
     use super::*;
+
+    /// Gives a wrong value to every option and argument of every command. The messages are in the
+    /// words of a user, and not in those of Rust's own parsers.
+    #[test]
+    fn no_message_is_about_the_types_of_values() {
+        fn check(command: &clap::Command, path: &[String], told: &mut Vec<String>) {
+            for argument in command.get_arguments().filter(|it| it.get_action().takes_values()) {
+                let option = argument.get_long().map(|long| format!("--{long}"));
+                let option =
+                    option.or_else(|| argument.get_short().map(|short| format!("-{short}")));
+                for wrong in ["x!", "5ms", "", "99999999999999999999999", "1e99"] {
+                    let words = path.iter().cloned().chain(option.clone());
+                    let words = words.chain([wrong.to_owned()]);
+                    let Err(error) = Cli::command().try_get_matches_from(words) else { continue };
+                    if error.kind() == ErrorKind::ValueValidation {
+                        told.push(error.to_string());
+                    }
+                }
+            }
+            for sub in command.get_subcommands() {
+                let path = [path, &[sub.get_name().to_owned()]].concat();
+                check(sub, &path, told);
+            }
+        }
+        let mut told = Vec::new();
+        check(&Cli::command(), &["onramp".to_owned()], &mut told);
+        assert!(told.len() > 100, "{told:?}");
+        let rust = ["digit", "integer", "number too", "float", "syntax", "..="];
+        told.retain(|message| rust.iter().any(|word| message.contains(word)));
+        assert_eq!(told, [""; 0]);
+    }
 
     #[test]
     fn the_help_of_every_command_has_examples() {

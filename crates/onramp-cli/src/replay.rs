@@ -14,7 +14,7 @@ pub(crate) use onramp_sim::capture::{Flow, Player, Read};
 use onramp_sim::{BEGIN, Fate, Sim, Sink, Wire};
 
 use self::rows::Rows;
-pub(crate) use self::timeline::Timeline;
+pub(crate) use self::timeline::{Cell, Timeline};
 use self::write::Writer;
 use crate::output::Stream;
 

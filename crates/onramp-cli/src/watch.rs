@@ -53,7 +53,7 @@ impl Outcome {
             let _ = write!(text, "\nfailed: {cell}: {why}");
         }
         if let Some(signal) = self.interrupted {
-            let _ = write!(text, "\ninterrupted by {signal}: only finished rounds are shown");
+            let _ = write!(text, "\ninterrupted by {signal}: only finished measurements are shown");
         }
         if text.is_empty() { text } else { format!("{text}\n") }
     }
@@ -63,6 +63,17 @@ impl Outcome {
         let mut document = Map::new();
         self.insert(&mut document);
         missing(&document)
+    }
+
+    /// Returns an error if the run was interrupted before it had measured anything: if `rows`, the
+    /// number of its results, is 0. Then it writes no report, because that would replace the report
+    /// of an earlier run.
+    pub(crate) fn has_results(&self, rows: usize) -> Result<()> {
+        if self.interrupted.is_none() || rows > 0 {
+            return Ok(());
+        }
+        let why = "nothing was measured to its end, so no report was written";
+        output::all([self.verdict(), Err(anyhow!(why))])
     }
 
     /// Returns an error if a cell failed or the run was interrupted.
@@ -87,7 +98,7 @@ pub(crate) fn missing(document: &Map<String, Value>) -> Vec<String> {
     };
     let mut sentences: Vec<_> = failures.map(sentence).collect();
     if document.get("interrupted") == Some(&Value::Bool(true)) {
-        sentences.push("The run was interrupted: only finished rounds are shown.".to_owned());
+        sentences.push("The run was interrupted: only finished measurements are shown.".to_owned());
     }
     sentences
 }
@@ -110,7 +121,7 @@ mod tests {
         assert_eq!(missing(&document)[0], "Failed: red, 7 flows: no room");
         assert_eq!(missing(&document).len(), 2);
         let text = "\nfailed: red, 7 flows: no room\n\
-                    interrupted by SIGINT: only finished rounds are shown\n";
+                    interrupted by SIGINT: only finished measurements are shown\n";
         assert_eq!(outcome.text(), text);
         let error = outcome.verdict().expect_err("it is not whole");
         let told = "interrupted by SIGINT; also: 1 of 3 cells failed: red, 7 flows: no room";
@@ -119,8 +130,21 @@ mod tests {
     }
 
     #[test]
+    fn an_interrupted_run_without_results_has_none_to_write() {
+        let outcome =
+            Outcome { cells: 1, interrupted: Some(Signal::SIGTERM), ..Outcome::default() };
+        assert!(outcome.has_results(1).is_ok());
+        let error = outcome.has_results(0).expect_err("nothing was measured");
+        let told = "interrupted by SIGTERM; also: nothing was measured to its end, so no report \
+                    was written";
+        assert_eq!(error.to_string(), told);
+        assert_eq!(crate::error::report(&error), std::process::ExitCode::from(143));
+    }
+
+    #[test]
     fn a_whole_run_tells_nothing() {
         let outcome = Outcome { cells: 3, ..Outcome::default() };
+        assert!(outcome.has_results(0).is_ok(), "a run that came to its end");
         assert!(outcome.text().is_empty() && outcome.verdict().is_ok());
         let mut document = Map::new();
         outcome.insert(&mut document);

@@ -11,7 +11,7 @@ mod pcapng;
 mod play;
 mod records;
 
-pub use self::blocks::{Advice, Blocks, Broken, begins};
+pub use self::blocks::{Advice, Beginning, Blocks, Broken, begins};
 pub use self::file::{CaptureFile, CaptureFormat, CaptureOptions, CaptureStats};
 pub use self::link::{Head, Link};
 pub use self::pcapng::{Block, Direction, PACKET};

@@ -94,6 +94,16 @@ impl Unknown {
     pub(crate) fn new(what: String) -> Self {
         Self(what)
     }
+
+    /// Says on one line what is wrong with a file of which `text` is the text, and on which of its
+    /// lines.
+    pub(crate) fn in_file(text: &str, error: &toml::de::Error) -> Self {
+        let before = error.span().and_then(|span| text.get(..span.start));
+        let line = before.map_or_else(String::new, |before| {
+            format!("line {}: ", before.matches('\n').count() + 1)
+        });
+        Self(line + error.message())
+    }
 }
 
 impl fmt::Display for Unknown {
@@ -142,7 +152,7 @@ impl Description {
     ///
     /// [`Unknown`] says what is wrong with the text, and where.
     pub fn read(text: &str) -> Result<Self, Unknown> {
-        let this: Self = toml::from_str(text).map_err(|error| Unknown(error.to_string()))?;
+        let this: Self = toml::from_str(text).map_err(|error| Unknown::in_file(text, &error))?;
         for (name, parameter) in this.parameters() {
             let Parameter { low, high, .. } = *parameter;
             if !(low >= 0.0 && low <= high && high.is_finite()) {

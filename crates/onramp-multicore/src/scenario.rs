@@ -77,7 +77,7 @@ impl Scenario {
     ///
     /// [`Unknown`] says what is wrong with the text, and where.
     pub fn read(text: &str) -> Result<Self, Unknown> {
-        let this: Self = toml::from_str(text).map_err(|error| Unknown::new(error.to_string()))?;
+        let this: Self = toml::from_str(text).map_err(|error| Unknown::in_file(text, &error))?;
         let Self { threads, ports, measure_us, .. } = this;
         if threads == 0 || ports == 0 || measure_us == 0 {
             let what = "threads, ports and measure_us are at least 1";

@@ -40,7 +40,7 @@ impl Parameters {
         let mut all = BTreeMap::new();
         for text in texts {
             let read: BTreeMap<String, Parameter> =
-                toml::from_str(text).map_err(|error| Unknown::new(error.to_string()))?;
+                toml::from_str(text).map_err(|error| Unknown::in_file(text, &error))?;
             for (name, parameter) in read {
                 all.entry(name).or_insert(parameter);
             }

@@ -11,7 +11,8 @@ use onramp::Spec;
 use onramp::dev::Udp;
 
 use crate::bench::{self, BATCH, Kind, Plan, Results, STAMP_LEN, SinkKind, payload_max};
-use crate::error::{died, tell, usage};
+use crate::cmd::values::whole;
+use crate::error::{died, usage};
 use crate::host::{self, Host};
 use crate::limits;
 use crate::output::{self, Output};
@@ -38,22 +39,22 @@ Examples:
 pub(crate) struct Args {
     /// Number of sending threads
     #[arg(long, value_name = "N", default_value_t = 240,
-          value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+          value_parser = whole::<u32>(1..=1_000_000))]
     threads: u32,
     /// Payload of a datagram, bytes
     #[arg(long, value_name = "BYTES", default_value_t = 120,
-          value_parser = clap::value_parser!(u32).range(1..=65_507))]
+          value_parser = whole::<u32>(1..=65_507))]
     size: u32,
     /// Length of each measurement in seconds, after a warm-up of a fifth of that
     #[arg(long, value_name = "S", default_value = "2", value_parser = seconds)]
     seconds: Duration,
     /// Number of flows of each thread
     #[arg(long, value_name = "N", default_value_t = 1,
-          value_parser = clap::value_parser!(u32).range(1..=100_000))]
+          value_parser = whole::<u32>(1..=100_000))]
     flows_per_thread: u32,
     /// Number of ports (transmit queues) of the link, for the onramp methods [default: the link
     /// decides]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_024))]
+    #[arg(long, value_name = "N", value_parser = whole::<u32>(1..=1_024))]
     queues: Option<u32>,
     /// The link's qdisc, in the syntax of tc, for the onramp methods [default: fq]
     #[arg(long, value_name = "QDISC")]
@@ -62,7 +63,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     methods: Vec<Kind>,
     /// Datagrams that the onramp methods submit in one call [default: 1]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_024))]
+    #[arg(long, value_name = "N", value_parser = whole::<u32>(1..=1_024))]
     batch: Option<u32>,
     /// Send to HOST or HOST:PORT; the benchmark cannot know what arrives there [default port: 9,
     /// discard]
@@ -78,7 +79,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "S", value_parser = seconds, requires = "verify")]
     stall: Option<Duration>,
     /// Number of rounds; the methods take turns in each round [default: 3; with --verify: 1]
-    #[arg(long, value_name = "R", value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    #[arg(long, value_name = "R", value_parser = whole::<u32>(1..=1_000))]
     rounds: Option<u32>,
     /// Write the results as JSON (docs/json.md says what each key means); - is standard output
     #[arg(long, value_name = "FILE")]
@@ -109,14 +110,21 @@ pub(crate) fn run(args: Args) -> Result<()> {
 }
 
 /// Prints and writes the results, even if a check failed, and then returns the failure if there is
-/// one.
+/// one. That a method delivered nothing is a failure, too. If the run was interrupted before it had
+/// a result, prints and writes nothing.
 fn conclude(
     results: &Results,
     kinds: &[Kind],
     json: Option<&Output>,
     html: Option<&Output>,
 ) -> Result<()> {
-    output::all([results.outcome.verdict(), verdict(results), write(results, kinds, json, html)])
+    results.outcome.has_results(results.rounds.len())?;
+    let mut done = vec![results.outcome.verdict(), verdict(results)];
+    done.extend(
+        meaning::nothing_delivered(results, kinds).into_iter().map(|why| Err(anyhow!(why))),
+    );
+    done.push(write(results, kinds, json, html));
+    output::all(done)
 }
 
 /// Prints the table, unless a report goes to standard output, and writes the reports that the user
@@ -127,9 +135,6 @@ fn write(
     json: Option<&Output>,
     html: Option<&Output>,
 ) -> Result<()> {
-    for why in meaning::nothing_delivered(results, kinds) {
-        tell(&why);
-    }
     let mut done = Vec::new();
     if ![json, html].into_iter().flatten().any(Output::is_stdout) {
         let table = table::bench_udp(results, kinds);

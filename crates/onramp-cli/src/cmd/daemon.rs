@@ -37,7 +37,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Address of the metrics and the web page, such as 127.0.0.1:9100 [default: neither is served]
-    #[arg(long, value_name = "ADDR")]
+    #[arg(long, value_name = "ADDR", value_parser = crate::cmd::values::address)]
     metrics: Option<SocketAddr>,
     /// Let the web page run tc and ip commands; without this option, it only shows figures
     #[arg(long, requires = "metrics")]
@@ -45,12 +45,12 @@ pub(crate) struct Args {
     /// How much lateness devices catch up on, milliseconds, 0 to 1000 [default: 5]. A thread that
     /// comes late to send packets sends at once what was due in this time; shapers lose the rate of
     /// longer lateness
-    #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(..=1000))]
+    #[arg(long, value_name = "MS", value_parser = crate::cmd::values::whole::<u64>(0..=1000))]
     catch_up: Option<u64>,
     /// Slack of the devices, microseconds, 0 to 1000000. Packets that a qdisc has held back leave
     /// up to this time later, so that one wake-up serves several of them; rates stay exact
     /// [default: a wake-up for each packet, but at most one in 90 microseconds]
-    #[arg(long, value_name = "US", value_parser = clap::value_parser!(u64).range(..=1_000_000))]
+    #[arg(long, value_name = "US", value_parser = crate::cmd::values::whole::<u64>(0..=1_000_000))]
     slack: Option<u64>,
     /// The engine of the fleet that this host belongs to, a Redis server:
     /// redis://USER:PASSWORD@HOST:PORT, rediss:// for TLS, or unix:///PATH; @FILE reads the URL

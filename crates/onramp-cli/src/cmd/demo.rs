@@ -44,6 +44,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     };
     check(&plan)?;
     let results = bench::run(&plan)?;
+    results.outcome.has_results(results.rounds.len())?;
     let page = html::bench_udp(&results, &plan.methods);
     if report.is_stdout() {
         return output::all([results.outcome.verdict(), report.write(&page)]);

@@ -6,7 +6,6 @@ mod program;
 
 use std::env;
 use std::ffi::OsString;
-use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::time::Duration;
@@ -15,6 +14,7 @@ use anyhow::{Context as _, Result, anyhow};
 use onramp_core::Setup;
 use onramp_dev::exec::{Order, Process, VARIABLE};
 
+use crate::cmd::values::seed;
 use crate::error::{Ended, NotRun, tell};
 use crate::output::{self, Output};
 use crate::report::{exec as report, json};
@@ -49,7 +49,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     setup: Option<PathBuf>,
     /// Seed of everything random, such as losses
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = seed)]
     seed: Option<u64>,
     /// How long a process that ends waits for its datagrams to leave, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 2.0, value_parser = seconds)]
@@ -148,10 +148,7 @@ fn start(words: &[OsString], library: &Path, folder: &Path) -> Result<Child> {
     }
     command.env("LD_PRELOAD", preload);
     onramp_dev::tie_child(&mut command);
-    command.spawn().map_err(|error| {
-        let code = if error.kind() == ErrorKind::NotFound { 127 } else { 126 };
-        anyhow!(NotRun { code, why: format!("cannot run {}: {error}", words[0].display()) })
-    })
+    command.spawn().map_err(|error| anyhow!(NotRun::because(&error, words[0].display())))
 }
 
 fn seconds(text: &str) -> Result<f64, String> {

@@ -10,6 +10,7 @@ use onramp_core::Spec;
 use onramp_core::{Rate, Setup, Tree};
 use onramp_dev::capture::{Advice, Blocks};
 
+use crate::cmd::values::{rate, seed};
 use crate::error::{tell, usage};
 use crate::output::{self, Output};
 use crate::progress::Line;
@@ -24,8 +25,6 @@ const STDIN: &str = "standard input";
 const DEVICE: &str = "link";
 /// A capture with fewer bytes than this is read so fast that no progress line is shown.
 const LONG: u64 = 16 << 20;
-/// The highest rate of a link, in bytes per second, as in `tc`.
-const RATE_MAX: u64 = 1_000_000_000_000_000;
 
 /// Play a capture through a tree of qdiscs, in virtual time, in front of a link of a given rate
 ///
@@ -59,7 +58,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "RATE", value_parser = rate)]
     rate: Option<Rate>,
     /// Seed of the random numbers that qdiscs draw
-    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
+    #[arg(long, value_name = "NUMBER", default_value_t = 1, value_parser = seed)]
     seed: u64,
     /// Write a pcapng capture of the packets that left, with the times at which they left
     #[arg(long, value_name = "FILE")]
@@ -215,31 +214,4 @@ fn tree(args: &Args) -> Result<(Setup, Vec<String>)> {
         lines.push(line);
     }
     Ok((setup, lines))
-}
-
-/// Parses the rate of a link.
-fn rate(text: &str) -> Result<Rate, String> {
-    let expected =
-        "expected a rate with its unit, such as 10mbit or 1mbps (bytes), 8bit to 8000tbit";
-    let unit = text.parse::<f64>().is_err();
-    let rate = text
-        .parse::<Rate>()
-        .ok()
-        .filter(|rate| (1..=RATE_MAX).contains(&rate.as_bytes_per_second()));
-    rate.filter(|_| unit).ok_or_else(|| expected.to_owned())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn rates() {
-        assert_eq!(rate("10mbit"), Ok(Rate::bytes_per_second(1_250_000)));
-        assert_eq!(rate("8000tbit"), Ok(Rate::bytes_per_second(RATE_MAX)));
-        for wrong in ["10", "0mbit", "fast", "9000tbit", "", "-1mbit", "1e3"] {
-            let error = rate(wrong).expect_err(wrong);
-            assert!(error.contains("10mbit") && error.contains("8000tbit"), "{wrong}: {error}");
-        }
-    }
 }

@@ -1,19 +1,22 @@
 //! The command `onramp send`: sends a capture or lines of text through a qdisc.
 
-use std::io::{self, Cursor, Read};
+use std::fs::{self, File};
+use std::io::{self, BufReader, Cursor, Read};
+use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow};
 use onramp::Spec;
-use onramp_core::Rate;
 
 use super::rate_with_unit;
-use crate::capture;
+use crate::capture::{self, Beginning};
+use crate::cmd::values::whole;
 use crate::error::usage;
 use crate::host::Host;
 use crate::output::{self, Output};
 use crate::report::{json, sent};
 use crate::send::{Counts, Outbox, TEXT_FLOW, read_capture, read_capture_from, read_lines};
+use crate::signals::{Heedful, Signals};
 
 /// The name of standard input (the input `-`) in messages and reports.
 const STDIN: &str = "standard input";
@@ -46,7 +49,7 @@ pub(crate) struct Args {
     rate: Option<String>,
     /// Send the capture N times
     #[arg(long = "loop", value_name = "N", default_value_t = 1,
-          value_parser = clap::value_parser!(u32).range(1..))]
+          value_parser = whole::<u32>(1..=4_294_967_295))]
     loops: u32,
     /// Write the summary as JSON (docs/json.md says what each key means); - is standard output
     #[arg(long, value_name = "FILE")]
@@ -64,22 +67,30 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         return Err(usage("--loop: standard input can be read only once; give a file"));
     }
     let qdisc = qdisc(args.qdisc.as_deref(), args.rate.as_deref())?;
-    let mut outbox = Outbox::open(args.to.resolve()?, &qdisc)?;
+    let to = args.to.resolve()?;
+    // A file that is a pipe may keep this program waiting, so there a signal ends the program.
+    let heeds = stdin || fs::metadata(&args.from).is_ok_and(|about| about.is_file());
+    let signals = heeds.then(Signals::listen).transpose()?;
+    let mut outbox = Outbox::open(to, &qdisc, signals.as_ref())?;
 
     let mut counts = Counts::default();
     let mut read = Ok(());
     for _ in 0..args.loops {
         read = if stdin {
-            read_stdin(&mut counts, &mut outbox)
+            read_stdin(signals.as_ref(), &mut counts, &mut outbox)
         } else {
             read_capture(&args.from, &mut counts, |flow, payload| outbox.send(flow, payload))
         };
         if read.is_err() {
+            // If a signal ended the reading, that is the error.
+            read = outbox.heed().and(read);
             break;
         }
     }
     let from = if stdin { STDIN.into() } else { args.from.display().to_string() };
     let (mut summary, sent) = outbox.close(from, &qdisc, args.loops, counts);
+    // From here on, a signal ends the program.
+    drop(signals);
     let mut failed = output::all([sent, read]);
     summary.error = failed.as_ref().err().map(|error| format!("{error:#}"));
     // If sending failed before the first datagram was read, the error message says everything, so
@@ -102,17 +113,30 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 }
 
 /// Sends the data on standard input: a capture, or else lines of text.
-fn read_stdin(counts: &mut Counts, outbox: &mut Outbox) -> Result<()> {
-    let mut stdin = io::stdin();
-    let (head, capture) =
+fn read_stdin(
+    signals: Option<&Signals>,
+    counts: &mut Counts,
+    outbox: &mut Outbox<'_>,
+) -> Result<()> {
+    // Standard input is read without the buffer of `Stdin`, because `poll` does not know what is in
+    // that buffer and would wait for more.
+    let input = File::from(io::stdin().as_fd().try_clone_to_owned()?);
+    let mut stdin: Box<dyn Read + Send> = match signals {
+        Some(signals) => Box::new(Heedful { input, signals }),
+        None => Box::new(input),
+    };
+    let (head, beginning) =
         capture::begins(&mut stdin).with_context(|| format!("cannot read {STDIN}"))?;
     let head = Cursor::new(head);
-    if capture {
+    if beginning != Beginning::Other {
+        // Compressed data are refused there.
         let send = |flow, payload: &[u8]| outbox.send(flow, payload);
         return read_capture_from(head.chain(stdin), STDIN, counts, send);
     }
     let longest = outbox.longest();
-    read_lines(head.chain(stdin.lock()), longest, counts, |text| outbox.send(TEXT_FLOW, text))
+    read_lines(head.chain(BufReader::new(stdin)), longest, counts, |text| {
+        outbox.send(TEXT_FLOW, text)
+    })
 }
 
 /// Returns the link's qdisc in the syntax of `tc`: the qdisc that the user gave, to which the
@@ -122,9 +146,7 @@ fn qdisc(given: Option<&str>, rate: Option<&str>) -> Result<String> {
     let text = given.unwrap_or("fq");
     let spec = Spec::with_units(text).map_err(|error| usage(format!("--qdisc: {error}")))?;
     let Some(rate) = rate else { return Ok(text.to_owned()) };
-    if rate_with_unit("--rate", rate)? == Rate::bytes_per_second(0) {
-        return Err(usage("--rate: nothing leaves at a rate of zero"));
-    }
+    rate_with_unit("--rate", rate)?;
     if spec.kind().id != "fq" {
         return Err(usage(format!(
             "--rate: it sets the maxrate of fq, but --qdisc names {}: leave out one of the two",

@@ -75,7 +75,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "KIND", default_value = "packet", requires = "second")]
     device: Kind,
     /// Seed of everything random, such as losses
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = crate::cmd::values::seed)]
     seed: Option<u64>,
     /// Write what was carried and dropped as JSON (docs/json.md: onramp.shape); - is standard
     /// output

@@ -33,13 +33,15 @@ pub(crate) struct Args {
         value_parser = PossibleValuesParser::new(Sort::ALL.map(Sort::name)))]
     sort: String,
     /// Seconds between two updates, 0.1 or more
-    #[arg(short = 'd', long, value_name = "SECONDS", default_value_t = 1.0)]
+    #[arg(short = 'd', long, value_name = "SECONDS", default_value_t = 1.0,
+        value_parser = crate::cmd::values::number)]
     delay: f64,
     /// Print a table for each update, instead of using the whole screen
     #[arg(short, long)]
     batch: bool,
     /// Print N tables, and end; 1 or more
-    #[arg(short = 'n', value_name = "N")]
+    #[arg(short = 'n', value_name = "N",
+        value_parser = crate::cmd::values::whole::<u64>(1..=u64::MAX))]
     tables: Option<u64>,
     /// Print one table; the same as -b -n 1
     #[arg(long, conflicts_with = "tables")]
@@ -48,7 +50,8 @@ pub(crate) struct Args {
     #[arg(short, long)]
     json: bool,
     /// Print at most this number of rows
-    #[arg(long, value_name = "ROWS")]
+    #[arg(long, value_name = "ROWS",
+        value_parser = crate::cmd::values::whole::<usize>(0..=u64::MAX))]
     limit: Option<usize>,
     /// The daemon's control socket [default: the same as for `onramp tc`]
     #[arg(long, value_name = "PATH")]
@@ -59,9 +62,6 @@ pub(crate) fn run(args: Args) -> Result<()> {
     let Args { filter, sort, delay, batch, tables, once, json, limit, socket } = args;
     if !(0.1..=86_400.0).contains(&delay) {
         return Err(usage(format!("--delay {delay}: expected 0.1 to 86400 seconds")));
-    }
-    if tables == Some(0) {
-        return Err(usage("-n 0: expected 1 or more tables"));
     }
     let batch = batch || once || json || tables.is_some() || limit.is_some();
     let is_terminal = io::stdout().is_terminal() && io::stdin().is_terminal();

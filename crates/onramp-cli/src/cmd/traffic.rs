@@ -12,6 +12,7 @@ use onramp_daemon::traffic::{self, Ended, Options, Report};
 use onramp_queue::DropReason;
 
 use super::rate_with_unit;
+use super::values::{number, whole};
 use crate::error::{Interrupted, Several, tell, usage};
 use crate::output::{self, Output};
 use crate::report::{json, traffic as report};
@@ -40,23 +41,27 @@ pub(crate) struct Args {
     #[arg(value_name = "DEV")]
     dev: String,
     /// Number of flows, 1 to 65536; their packets take turns
-    #[arg(long, value_name = "N", default_value_t = Options::default().flows)]
+    #[arg(long, value_name = "N", default_value_t = Options::default().flows,
+          value_parser = whole::<u32>(1..=65_536))]
     flows: u32,
     /// Rate of all flows together, headers included, such as 10mbit; or max: as fast as the device
     /// takes packets, without filling its qdisc to the limit
     #[arg(long, value_name = "RATE", default_value = "10mbit")]
     rate: String,
     /// Size of each packet, bytes, with the headers of Ethernet, IP and UDP
-    #[arg(long, value_name = "BYTES", default_value_t = Options::default().size)]
+    #[arg(long, value_name = "BYTES", default_value_t = Options::default().size,
+          value_parser = whole::<u32>(1..=4_294_967_295))]
     size: u32,
     /// How long to send, seconds, 0.001 to 86400
-    #[arg(long, value_name = "S", default_value_t = Options::default().seconds)]
+    #[arg(long, value_name = "S", default_value_t = Options::default().seconds,
+          value_parser = number)]
     seconds: f64,
     /// Destination port in the packets [default: 9; for a udp device that of its remote]
-    #[arg(long, value_name = "PORT")]
+    #[arg(long, value_name = "PORT", value_parser = whole::<u16>(0..=65_535))]
     port: Option<u16>,
     /// Number of threads that send, 1 to 16
-    #[arg(long, value_name = "N", default_value_t = Options::default().threads)]
+    #[arg(long, value_name = "N", default_value_t = Options::default().threads,
+          value_parser = whole::<u32>(1..=16))]
     threads: u32,
     /// Write the summary as JSON (docs/json.md: onramp.traffic); - is standard output
     #[arg(long, value_name = "FILE")]

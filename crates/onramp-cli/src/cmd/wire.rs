@@ -27,6 +27,7 @@ use self::control::Socket;
 use self::forward::{Door, Forward};
 use self::pcap::Capture;
 use self::programs::{End, await_listener};
+use crate::cmd::values::{seed, whole};
 use crate::error::{Ended, usage};
 use crate::output::{self, Output};
 use crate::report::{json, wire as report};
@@ -42,7 +43,8 @@ use crate::{error, setup};
 /// changes the link. The client starts when the server listens for TCP or UDP, when the server has
 /// ended, or after five seconds. The programs reach nothing outside the two namespaces. The command
 /// ends the server when the client has ended, and then ends with the client's exit code, or with 1
-/// if the client succeeded but a report or a capture could not be written.
+/// if the client succeeded but a report or a capture could not be written; with 127 if there is no
+/// such program, 126 if it may not be run.
 #[derive(Debug, clap::Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 #[command(after_help = "\
@@ -100,10 +102,10 @@ pub(crate) struct Args {
     relay: Vec<Entry>,
     /// Largest packet in bytes, without the Ethernet header, 1280 to 65521
     #[arg(long, value_name = "BYTES", default_value_t = 1_500,
-          value_parser = clap::value_parser!(u32).range(1_280..=65_521))]
+          value_parser = whole::<u32>(1_280..=65_521))]
     mtu: u32,
     /// Seed of everything random, such as losses
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = seed)]
     seed: Option<u64>,
     /// Let the ends cut large packets into segments and compute checksums themselves, as behind a
     /// plain network card: for exact counts of packets; slower

@@ -22,6 +22,11 @@ pub(crate) struct Cell {
     pub(crate) came: u64,
     pub(crate) queue_sum: u64,
     pub(crate) queue_most: u32,
+    /// Number of packets that entered the tree of qdiscs in this part of the time, and number of
+    /// those that left it, because they were sent or dropped. Copies that a qdisc makes count, too.
+    /// Packets that are in the tree at the end count in neither.
+    pub(crate) entered: u64,
+    pub(crate) left: u64,
     /// Number of packets that were sent in this part of the time, their bytes, and the sum and the
     /// maximum of their sojourn times in nanoseconds.
     pub(crate) sent: u64,
@@ -35,6 +40,8 @@ impl Cell {
         self.came += other.came;
         self.queue_sum += other.queue_sum;
         self.queue_most = self.queue_most.max(other.queue_most);
+        self.entered += other.entered;
+        self.left += other.left;
         self.sent += other.sent;
         self.sent_bytes += other.sent_bytes;
         self.sojourn_sum_ns += other.sojourn_sum_ns;
@@ -60,11 +67,13 @@ impl Default for Timeline {
 impl Timeline {
     pub(super) fn note(&mut self, fate: &Fate) {
         let at = self.place(since_first(fate.at));
+        // The time at which the packet came is no later than that at which it left, so this call of
+        // `place` does not make the parts wider, and the index `at` stays valid.
+        let came = self.place(since_first(fate.came));
+        self.cells[at].left += 1;
+        let cell = &mut self.cells[came];
+        cell.entered += 1;
         if !fate.copy {
-            // The time at which the packet came is no later than that at which it left, so this
-            // call of `place` does not make the parts wider, and the index `at` stays valid.
-            let came = self.place(since_first(fate.came));
-            let cell = &mut self.cells[came];
             cell.came += 1;
             cell.queue_sum += u64::from(fate.met.packets);
             cell.queue_most = cell.queue_most.max(fate.met.packets);
@@ -165,6 +174,8 @@ mod tests {
         assert_eq!((sum, flows), (10_000_000, 10_000_000));
         let came: u64 = timeline.cells().iter().map(|cell| cell.came).sum();
         assert_eq!(came, 100_000);
+        let sum = |of: fn(&Cell) -> u64| timeline.cells().iter().map(of).sum::<u64>();
+        assert_eq!((sum(|cell| cell.entered), sum(|cell| cell.left)), (100_000, 100_000));
         let cell = timeline.cells()[5];
         assert_eq!(
             (cell.queue_most, cell.queue_sum, cell.sojourn_most_ns),

@@ -12,7 +12,7 @@ use super::json::number;
 use super::page;
 use super::table::{align, duration};
 use crate::error::line;
-use crate::replay::{Flow, MTU, Results};
+use crate::replay::{Cell, Flow, MTU, Results};
 
 /// Largest number of flows: in the JSON summary (`FLOWS`), in tables (`FLOWS_SHOWN`), and in charts
 /// (`FLOWS_DRAWN`).
@@ -411,6 +411,26 @@ fn stats(results: &Results) -> Vec<(String, String)> {
     results.stats.iter().map(|(name, value)| ((*name).to_owned(), value.to_string())).collect()
 }
 
+/// Returns the most packets in the queue, and their mean number, in each part of the time. While
+/// packets come, these are the lengths that they met. After the last one came, the queue is what
+/// has not left yet; `held` packets stay to the end.
+fn queue_over_time(cells: &[Cell], held: u64) -> Vec<(Option<f64>, Option<f64>)> {
+    let last = cells.iter().rposition(|cell| cell.came > 0);
+    let mut waiting = held;
+    let point = |(at, cell): (usize, &Cell)| {
+        let before = waiting as f64;
+        waiting = (waiting + cell.entered).saturating_sub(cell.left);
+        if cell.came > 0 {
+            let mean = cell.queue_sum as f64 / cell.came as f64;
+            return (Some(cell.queue_most.into()), Some(mean));
+        }
+        let is_after = last.is_some_and(|last| at > last);
+        let mean = f64::midpoint(before, waiting as f64);
+        (is_after.then_some(before), is_after.then_some(mean))
+    };
+    cells.iter().enumerate().map(point).collect()
+}
+
 fn charts(results: &Results, flows: &[Row<'_>]) -> Vec<Scene> {
     let cells = results.timeline.cells();
     let width = results.timeline.width_ns() as f64 / 1e9;
@@ -425,14 +445,9 @@ fn charts(results: &Results, flows: &[Row<'_>]) -> Vec<Scene> {
     };
     let mean = |sum: f64, count: u64| (count > 0).then(|| sum / count as f64);
     let plain: Words = |x| format!("{x:.4}").trim_end_matches('0').trim_end_matches('.').into();
-    let queue = [
-        line(
-            "most",
-            cells.iter().map(|c| (c.came > 0).then(|| c.queue_most.into())).collect(),
-            false,
-        ),
-        line("mean", cells.iter().map(|c| mean(c.queue_sum as f64, c.came)).collect(), true),
-    ];
+    let (queue_most, queue_mean) =
+        queue_over_time(cells, results.held.packets as u64).into_iter().unzip();
+    let queue = [line("most", queue_most, false), line("mean", queue_mean, true)];
     let most = |ns: u64| ns as f64 / 1e6;
     let sojourn = [
         line(
@@ -474,6 +489,25 @@ fn charts(results: &Results, flows: &[Row<'_>]) -> Vec<Scene> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_queue_is_drawn_until_the_last_packet_has_left() {
+        let cell = |came, left| Cell {
+            came,
+            queue_sum: came * 5,
+            queue_most: 9,
+            entered: came,
+            left,
+            ..Cell::default()
+        };
+        let cells = [cell(10, 2), cell(0, 2), cell(4, 0), cell(0, 6), cell(0, 0), cell(0, 4)];
+        let points = queue_over_time(&cells, 1);
+        let most: Vec<_> = points.iter().map(|point| point.0).collect();
+        assert_eq!(most, [Some(9.0), None, Some(9.0), Some(11.0), Some(5.0), Some(5.0)]);
+        let mean: Vec<_> = points.iter().map(|point| point.1).collect();
+        assert_eq!(mean, [Some(5.0), None, Some(5.0), Some(8.0), Some(5.0), Some(3.0)]);
+        assert!(queue_over_time(&[], 0).is_empty());
+    }
 
     #[test]
     fn gaps_between_points_are_joined_and_ends_stay_open() {

@@ -6,14 +6,17 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
+use nix::sys::signal::Signal;
 use onramp::dev::{MonotonicClock, Udp};
 use onramp::{Clock, DropReason, Flow, Instant, Link, LinkStats, Sender, TrySendError};
 
 use super::{Counts, FlowId};
 use crate::bench::payload_max;
-use crate::error::died;
+use crate::error::{Interrupted, died};
 use crate::host::{self, Destination};
+use crate::output;
 use crate::progress::Line;
+use crate::signals::Signals;
 
 /// The flow that all lines of text belong to.
 pub(crate) const TEXT_FLOW: FlowId = [(IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED), 0); 2];
@@ -51,7 +54,7 @@ pub(crate) struct Summary {
 
 /// The sending side of `onramp send`: a link with one port, so that one qdisc holds all packets.
 #[derive(Debug)]
-pub(crate) struct Outbox {
+pub(crate) struct Outbox<'s> {
     to: Destination,
     socket: UdpSocket,
     link: Link,
@@ -66,11 +69,14 @@ pub(crate) struct Outbox {
     started: Instant,
     looked: Instant,
     line: Line,
+    /// The signals that end the sending; `None` if they end the program.
+    signals: Option<&'s Signals>,
+    interrupted: Option<Signal>,
 }
 
-impl Outbox {
-    /// Opens a link to `to` with the qdisc `qdisc`.
-    pub(crate) fn open(to: Destination, qdisc: &str) -> Result<Self> {
+impl<'s> Outbox<'s> {
+    /// Opens a link to `to` with the qdisc `qdisc`. One of `signals` ends the sending early.
+    pub(crate) fn open(to: Destination, qdisc: &str, signals: Option<&'s Signals>) -> Result<Self> {
         let addr = to.addr;
         let any: IpAddr = if addr.is_ipv4() { [0; 4].into() } else { [0u16; 8].into() };
         let connected = || {
@@ -83,7 +89,8 @@ impl Outbox {
         })?;
         let mtu = Udp::path_mtu(addr).map_or(MTU_MAX, |mtu| (mtu + 14).min(MTU_MAX));
         let link = Link::sockets([clone]).qdisc(qdisc).mtu(mtu).build();
-        Ok(Self::over(link.context("cannot make a link")?, socket, to))
+        let outbox = Self::over(link.context("cannot make a link")?, socket, to);
+        Ok(Self { signals, ..outbox })
     }
 
     /// Creates an outbox that sends over `link`. `socket` is connected to the destination and
@@ -103,6 +110,8 @@ impl Outbox {
             started: now,
             looked: now,
             line: Line::new(true),
+            signals: None,
+            interrupted: None,
         }
     }
 
@@ -111,7 +120,8 @@ impl Outbox {
         self.longest
     }
 
-    /// Sends `payload` in the flow `id`. If the link has no room, waits for room.
+    /// Sends `payload` in the flow `id`. If the link has no room, waits for room. Returns an error
+    /// if a signal came.
     pub(crate) fn send(&mut self, id: FlowId, payload: &[u8]) -> Result<()> {
         if payload.len() > self.longest {
             let (size, longest) = (payload.len(), self.longest);
@@ -126,17 +136,14 @@ impl Outbox {
                 Ok(()) => break,
                 Err(TrySendError::Full) => {
                     self.sender.wait_room_timeout(&flow, payload.len(), LOOK);
-                    self.look();
+                    self.look()?;
                 }
                 Err(error) => return Err(error.into()),
             }
         }
         self.submitted += 1;
         self.payload_bytes += payload.len() as u64;
-        if self.submitted.is_multiple_of(1024) {
-            self.look();
-        }
-        Ok(())
+        if self.submitted.is_multiple_of(1024) { self.look() } else { Ok(()) }
     }
 
     fn flow(&mut self, id: FlowId) -> Flow {
@@ -155,19 +162,32 @@ impl Outbox {
         self.shared[(usize::from(from) << 16 | usize::from(to)) % FLOWS_MAX].clone()
     }
 
-    /// Shows progress, at most once per [`LOOK`], and only after the run has lasted for [`LONG`].
-    fn look(&mut self) {
-        let now = MonotonicClock.now();
-        if now < self.looked + LOOK || now < self.started + LONG {
-            return;
+    /// Returns an error if a signal came, after which the outbox waits for nothing any more.
+    pub(crate) fn heed(&mut self) -> Result<()> {
+        if let Err(error) = self.signals.map_or(Ok(()), Signals::check) {
+            self.interrupted = Some(error.downcast::<Interrupted>()?.0);
         }
-        self.looked = now;
-        let seconds = Duration::from_nanos(now.since(self.started)).as_secs();
-        self.line.show(&format!("{} datagrams in {seconds} s", self.submitted));
+        self.interrupted.map_or(Ok(()), |signal| Err(Interrupted(signal).into()))
+    }
+
+    /// Shows progress, at most once per [`LOOK`], and only after the run has lasted for [`LONG`].
+    /// Returns an error if a signal came.
+    fn look(&mut self) -> Result<()> {
+        self.heed()?;
+        let now = MonotonicClock.now();
+        if now >= self.looked + LOOK && now >= self.started + LONG {
+            self.looked = now;
+            let seconds = Duration::from_nanos(now.since(self.started)).as_secs();
+            let stats = self.link.stats();
+            let gone = (stats.sent, stats.dropped_total());
+            self.line.show(&shown(stats.submitted, gone, seconds));
+        }
+        Ok(())
     }
 
     /// Waits until the qdisc has sent all packets, however long that takes, and closes the link.
-    /// Returns the summary, and the error of the link or of the destination if there was one.
+    /// After a signal it does not wait, and what the qdisc holds is dropped. Returns the summary,
+    /// and the error of the link or of the destination if there was one, or that a signal came.
     pub(crate) fn close(
         mut self,
         from: String,
@@ -175,8 +195,9 @@ impl Outbox {
         loops: u32,
         counts: Counts,
     ) -> (Summary, Result<()>) {
-        while !self.link.flush(LOOK) {
-            self.look();
+        let mut waited = Ok(());
+        while self.interrupted.is_none() && !self.link.flush(LOOK) {
+            waited = self.look();
         }
         let seconds = Duration::from_nanos(MonotonicClock.now().since(self.started));
         std::thread::sleep(ANSWER);
@@ -198,8 +219,15 @@ impl Outbox {
             seconds: seconds.as_secs_f64(),
             error: None,
         };
-        (summary, fault.map_or(Ok(()), Err))
+        (summary, output::all([waited, fault.map_or(Ok(()), Err)]))
     }
+}
+
+/// Returns what the progress line says after `seconds` seconds, in which so many datagrams were
+/// submitted, and so many sent and dropped.
+fn shown(submitted: u64, (sent, dropped): (u64, u64), seconds: u64) -> String {
+    let waiting = submitted.saturating_sub(sent).saturating_sub(dropped);
+    format!("{sent} datagrams sent in {seconds} s, {waiting} wait in the qdisc")
 }
 
 /// Returns an error if the destination or the path refused datagrams. Drops by the qdisc are no
@@ -261,6 +289,13 @@ mod tests {
         fn transmit(&mut self, _: &mut PacketList, _: &mut PacketList, _: Instant) -> Transmitted {
             panic!("it has had enough");
         }
+    }
+
+    #[test]
+    fn progress_counts_what_has_left_and_what_waits() {
+        let want = "60 datagrams sent in 7 s, 30 wait in the qdisc";
+        assert_eq!(shown(100, (60, 10), 7), want);
+        assert!(shown(1, (1, 1), 7).ends_with(", 0 wait in the qdisc"), "the counts may be stale");
     }
 
     #[test]

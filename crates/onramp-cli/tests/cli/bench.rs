@@ -403,8 +403,9 @@ fn that_nothing_was_delivered_is_told() {
     for verify in ["", " --verify"] {
         let output = run(&format!("{line}{verify} --qdisc 'pfifo limit 0'"));
         let message = stderr(&output);
-        assert_eq!(output.status.code(), Some(0), "{message}");
+        assert_eq!(output.status.code(), Some(1), "{message}");
         assert_eq!(message.lines().count(), 1, "{message}");
+        assert!(!output.stdout.is_empty(), "the table is printed all the same");
         for word in ["method onramp: nothing was delivered", "dropped as overlimit", "`limit`"] {
             assert!(message.contains(word), "{word:?} is missing: {message}");
         }

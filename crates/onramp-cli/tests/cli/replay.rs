@@ -520,6 +520,7 @@ fn usage_errors_name_the_option_and_what_would_be_right() {
         ("replay x.pcap --qdisc fq --rate 10", &["--rate", "10mbit", "8bit to 8000tbit"]),
         ("replay x.pcap --qdisc fq --rate -5mbit", &["-5", "negative number"]),
         ("replay x.pcap --qdisc fq --rate 0mbit", &["--rate", "8bit to 8000tbit"]),
+        ("replay x.pcap --qdisc fq --filter foo", &["--filter", "\"foo\": fq does not use"]),
         ("replay x.pcap --qdisc prio --filter all", &["--filter", "all", "matchall"]),
         ("replay x.pcap --qdisc prio --filter 'parent 2: matchall'", &["--filter", "no qdisc 2:"]),
         ("replay x.pcap --qdisc fq --seed many", &["--seed", "many"]),

@@ -67,8 +67,8 @@ fn every_experiment_has_a_page() {
         ("loopback --pairs 1,2", "By number of pairs"),
         ("softirq --clients 1 --burst 4", "Burst to last answer, p99"),
         ("instances --designs llist,onramp --threads 1,2", "By number of threads"),
-        ("layout --threads 1,2", "Before and after, 2 threads"),
-        ("qdisc --flows 1,300", "Before and after, 1 flow"),
+        ("layout --threads 1,2", "Side by side, 2 threads"),
+        ("qdisc --flows 1,300", "Side by side, 1 flow"),
         ("full --ports 1,16", "try-send with 16 ports: own work of a call, p50 "),
         ("kernel --cpus 1 --qdiscs pfifo", "onramp, pfifo with 1 CPU: "),
     ];

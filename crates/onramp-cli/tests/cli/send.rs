@@ -8,6 +8,7 @@ use std::process::{Output, Stdio};
 use std::time::Duration;
 
 use etherparse::PacketBuilder;
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use super::{assert_documented_keys, assert_fails, onramp, run, stderr};
@@ -260,6 +261,22 @@ fn a_capture_on_standard_input_is_read_as_one() {
     assert_eq!(received(&socket).len(), 1);
 }
 
+/// Compressed data and other bytes that are no text are not taken for lines.
+#[test]
+fn what_is_neither_a_capture_nor_text_is_refused() {
+    let (socket, to) = receiver();
+    for (bytes, words) in [
+        (&b"\x1f\x8b\x08\0\n\n"[..], &["standard input is compressed", "`zcat FILE |"][..]),
+        (b"\x28\xb5\x2f\xfd\n", &["standard input is compressed", "`zstdcat FILE |"]),
+        (b"\xfd7zXZ\0\n", &["standard input is compressed", "`xzcat FILE |"]),
+        (b"BZh91AY&SY\n", &["standard input is compressed", "`bzcat FILE |"]),
+        (b"\x7fELF\x02\x01\x01\0\n", &["line 1 of standard input is no text", "capture"]),
+    ] {
+        assert_fails(&run_with(&format!("send {to} --from -"), bytes), 1, words);
+    }
+    assert_eq!(received(&socket).len(), 0);
+}
+
 #[test]
 fn a_line_is_sent_before_the_next_one_comes() {
     let (socket, to) = receiver();
@@ -278,6 +295,44 @@ fn a_line_is_sent_before_the_next_one_comes() {
     }
     drop(pipe);
     assert!(child.wait().expect("the program ends").success());
+}
+
+/// A signal ends the sending, whether the command waits for the qdisc or for more input. It says
+/// how many datagrams have left.
+#[test]
+fn an_interrupted_command_says_what_it_sent() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let frame = frame(1, &[7; 1_000]);
+    let capture = pcap(1, &vec![(&frame[..], frame.len()); 50]);
+    let capture = write(folder.path(), "slow.pcap", &capture);
+    let slow = "tbf rate 8kbit burst 2kb limit 1mb";
+    for (from, loops) in [(&*capture, "1"), (&capture, "1000000"), ("-", "1")] {
+        let (socket, to) = receiver();
+        let words = ["send", &to, "--from", from, "--qdisc", slow, "--loop", loops, "--json", "-"];
+        let mut child = onramp(words)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the program runs");
+        let mut pipe = child.stdin.take().expect("a pipe");
+        writeln!(pipe, "a line").expect("the program reads");
+        socket.set_read_timeout(Some(Duration::from_secs(60))).expect("a timeout");
+        socket.recv(&mut [0; 2_000]).expect("the first datagram leaves at once");
+        kill_process(Pid::from_child(&child), Signal::INT).expect("it runs");
+        let output = child.wait_with_output().expect("the program ends");
+        drop(pipe);
+        let what = format!("{from}, {loops} loops");
+        assert_eq!(output.status.code(), Some(130), "{what}: {}", stderr(&output));
+        assert_eq!(stderr(&output), "onramp: interrupted by SIGINT\n", "{what}");
+        let summary = json(&output);
+        assert_eq!(summary["error"], "interrupted by SIGINT", "{what}");
+        let count = |value: &Value| value.as_u64().expect("a count");
+        let dropped: u64 = summary["drops"].as_object().expect("drops").values().map(count).sum();
+        let (submitted, sent) = (count(&summary["submitted"]), count(&summary["sent"]));
+        assert!(sent > 0 && sent + dropped == submitted, "{what}: {summary}");
+        assert_eq!(from == "-", dropped == 0, "{what}: {summary}");
+    }
 }
 
 #[test]

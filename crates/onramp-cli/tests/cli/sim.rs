@@ -1,12 +1,16 @@
 //! Tests of `onramp sim`.
 
 use std::fs;
+use std::io::{BufRead as _, BufReader};
 use std::path::Path;
-use std::process::Output;
+use std::process::{Output, Stdio};
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
-use super::{assert_documented_keys, assert_fails, read_json, run, stderr};
+use super::{
+    assert_documented_keys, assert_fails, onramp, read_json, run, stderr, wait_until, words,
+};
 
 /// A scenario that is simulated fast: a small machine, and 400 microseconds.
 pub(crate) const SMALL: &str = r#"
@@ -272,7 +276,8 @@ fn scenarios_with_mistakes_are_refused() {
     wrong("desktop-amd", "desktop", 2, &["there is no machine", "desktop-intel"]);
     wrong("\"fq\"", "\"htb\"", 2, &["no qdisc \"htb\"", "pfifo, fq"]);
     wrong("desktop-amd", "./none.toml", 2, &["the machine ./none.toml"]);
-    wrong("ports = 2", "port = 2", 2, &["port"]);
+    wrong("ports = 2", "port = 2", 2, &["wrong.toml: ", "port"]);
+    wrong("ports = 2", "ports = two", 2, &["wrong.toml: line 7: invalid "]);
     wrong("pinned", "nailed", 2, &["nailed"]);
     wrong("payload = 120", "payload = 120\npacing_bits_per_second = 1_000", 2, &["raise one"]);
     wrong("payload = 120", "payload = 120\npacing_bits_per_second = 0", 2, &["0 is not between"]);
@@ -311,4 +316,88 @@ fn published_figures_stand_beside_predictions() {
         rows.iter().find(|row| row["name"].as_str().is_some_and(|it| it.contains("2 send")));
     assert_eq!(rises.map(says), Some((Some(1.0), Some("more".to_owned()))), "{rows:?}");
     assert_fails(&run("sim published --only 2024"), 2, &["--only", "2025-after-free"]);
+}
+
+/// Runs `line` in `folder`, and sends it SIGINT as soon as draw number `draw` begins. Returns how
+/// it ended, with all that it told.
+fn interrupted(line: &str, draw: usize, folder: &Path) -> Output {
+    let mut command = onramp(words(line));
+    command.current_dir(folder).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("the program runs");
+    let mut lines = BufReader::new(child.stderr.take().expect("a pipe")).lines();
+    let mut told = Vec::new();
+    let number =
+        |line: &str| line.strip_prefix("onramp: ")?.split_once(" of ")?.0.parse::<usize>().ok();
+    loop {
+        told.push(lines.next().expect("a progress line").expect("UTF-8"));
+        if told.last().and_then(|line| number(line)).is_some_and(|number| number >= draw) {
+            break;
+        }
+    }
+    assert!(told[0].contains("this run takes about "), "{told:?}");
+    assert_eq!(number(&told[1]), Some(1), "the first draw begins after that: {told:?}");
+    kill_process(Pid::from_child(&child), Signal::INT).expect("it runs");
+    told.extend(lines.map(|line| line.expect("UTF-8")));
+    let mut output = child.wait_with_output().expect("it ends");
+    output.stderr = told.join("\n").into_bytes();
+    assert_eq!(output.status.code(), Some(130), "{line}: {told:?}");
+    output
+}
+
+/// The draws that have ended are printed, and no simulation runs on.
+#[test]
+fn an_interrupted_simulation_prints_what_has_ended() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let text = |output: &Output| String::from_utf8(output.stdout.clone()).expect("UTF-8");
+    // A line of progress comes after each twentieth of the expected time, but not sooner than after
+    // five seconds; so the number of draws depends on the number of processors.
+    let draws = 20 * std::thread::available_parallelism().map_or(1, usize::from);
+    let line = format!("sim published --only 2009-udp --draws {draws} --json out.json");
+    let output = interrupted(&line, 2, folder.path());
+    let table = text(&output);
+    assert!(table.contains(&format!(" of {draws} draws\n")), "{table}");
+    assert!(table.contains("\ninterrupted by SIGINT"), "{table}");
+    let document = read_json(&folder.path().join("out.json"));
+    assert_eq!(document["interrupted"], true);
+    let rows = document["rows"].as_array().expect("rows");
+    let ended = rows[0]["draws"].as_u64().expect("a number");
+    assert!((1..draws as u64).contains(&ended), "{ended}");
+    assert!(rows.iter().all(|row| row["draws"] == ended), "{rows:?}");
+
+    let line = format!("sim published --only 2025-before-pinned --draws {draws} --json out.json");
+    let output = interrupted(&line, 1, folder.path());
+    assert!(stderr(&output).contains("nothing was measured to its end"), "{}", stderr(&output));
+    assert_eq!(text(&output), "");
+    assert_eq!(read_json(&folder.path().join("out.json")), document, "the earlier one stays");
+}
+
+/// The combinations that are whole are in the file, from which the sweep goes on.
+#[test]
+fn an_interrupted_sweep_goes_on_later() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (scenario, file) = (small(folder.path()), folder.path().join("sweep.json"));
+    let file_name = file.display().to_string();
+    let threads: Vec<_> = (1..=32).map(|threads| threads.to_string()).collect();
+    let threads = threads.join(",");
+    let line = format!("sim sweep {scenario} --threads {threads} --draws 3 --json {file_name}");
+    let mut command = onramp(words(&line));
+    let command = command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child = command.spawn().expect("the program runs");
+    wait_until("the first combination is written", || file.exists());
+    kill_process(Pid::from_child(&child), Signal::INT).expect("it runs");
+    let output = child.wait_with_output().expect("it ends");
+    assert_eq!(output.status.code(), Some(130), "{}", stderr(&output));
+    let table = String::from_utf8(output.stdout).expect("UTF-8");
+    assert!(table.contains("1 threads, 2 ports: ") && !table.contains("32 threads"), "{table}");
+    let rows = read_json(&file)["rows"].take();
+    let rows = rows.as_array().expect("rows");
+    let draws = |row: &Value| row["draws"].as_array().map(Vec::len);
+    assert!(rows.iter().all(|row| draws(row) == Some(3)), "only whole ones: {rows:?}");
+}
+
+/// Also where standard error is no terminal.
+#[test]
+fn calibration_says_how_long_it_takes() {
+    let output = run("sim calibrate");
+    assert!(stderr(&output).starts_with("onramp: measures this machine for some seconds, half a"));
 }

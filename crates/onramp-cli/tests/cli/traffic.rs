@@ -111,10 +111,10 @@ fn make(folder: &Path, lines: &[&str]) {
 #[test]
 fn what_is_wrong_is_told_in_a_line() {
     assert_fails(&run("traffic"), 2, &["<DEV>"]);
-    assert_fails(&run("traffic d0 --rate 10"), 2, &["--rate: 10: the unit is missing"]);
+    assert_fails(&run("traffic d0 --rate 10"), 2, &["--rate 10: expected a rate with its unit"]);
     assert_fails(&run("traffic d0 --rate fast"), 2, &["--rate", "fast", "or max"]);
-    assert_fails(&run("traffic d0 --rate 0mbit"), 2, &["--rate 0: nothing is sent"]);
-    assert_fails(&run("traffic d0 --flows 0"), 2, &["--flows 0: expected 1 to 65536"]);
+    assert_fails(&run("traffic d0 --rate 0mbit"), 2, &["--rate 0mbit: expected a rate"]);
+    assert_fails(&run("traffic d0 --flows 0"), 2, &["--flows", "a whole number, 1 to 65536"]);
     assert_fails(&run("traffic d0 --seconds -1"), 2, &["negative"]);
     assert_fails(&run("traffic d0 --seconds 1e9"), 2, &["--seconds 1000000000", "86400"]);
     let nowhere = "/nonexistent/socket";

@@ -72,11 +72,10 @@ fn assert_kept(line: &str, failed: &[&str], kept: &[&str]) {
     assert_eq!(files(folder.path()), ["out.html", "out.json"], "{line}");
 }
 
-/// Runs `line`, sends it SIGINT when step number `step` begins, and returns its JSON. The run must
-/// end with what was measured, and leave whole files.
-fn interrupted(line: &str, step: u32, signal: Signal) -> Value {
-    let folder = tempfile::tempdir().expect("a folder");
-    let at = |name: &str| folder.path().join(name);
+/// Runs `line` with reports in `folder`, and sends it `signal` when step number `step` begins. The
+/// run must end and say why. Returns what it printed, and the last line on standard error.
+fn stopped(line: &str, step: u32, signal: Signal, folder: &Path) -> (String, String) {
+    let at = |name: &str| folder.join(name);
     let (json, html, charts) = (at("out.json"), at("out.html"), at("charts"));
     let mut words: Vec<_> = words(line).into_iter().map(str::to_owned).collect();
     for (option, path) in [("--json", &json), ("--html", &html)] {
@@ -109,7 +108,16 @@ fn interrupted(line: &str, step: u32, signal: Signal) -> Value {
     assert_eq!(output.status.code(), Some(128 + signal.as_raw()), "{line}: {told:?}");
     let last = told.last().expect("a message");
     assert!(last.starts_with("onramp: interrupted by SIG"), "{line}: {told:?}");
-    let table = String::from_utf8(output.stdout).expect("a table is UTF-8");
+    (String::from_utf8(output.stdout).expect("a table is UTF-8"), last.clone())
+}
+
+/// Runs `line`, sends it `signal` when step number `step` begins, and returns its JSON. The run
+/// must end with what was measured, and leave whole files.
+fn interrupted(line: &str, step: u32, signal: Signal) -> Value {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = |name: &str| folder.path().join(name);
+    let (json, html, charts) = (at("out.json"), at("out.html"), at("charts"));
+    let (table, _) = stopped(line, step, signal, folder.path());
     assert!(table.contains("\ninterrupted by SIG"), "{line}: {table}");
     let page = fs::read_to_string(&html).expect("the page");
     assert!(page.ends_with("</html>\n") && page.contains("The run was interrupted"), "{line}");
@@ -123,7 +131,8 @@ fn interrupted(line: &str, step: u32, signal: Signal) -> Value {
     document
 }
 
-/// Each of these runs would last for hours in its first measurement, which has to be cut off.
+/// Each of these runs would last for hours in its first measurement, which has to be cut off. The
+/// reports of an earlier run stay.
 #[test]
 fn every_run_ends_in_the_middle_of_a_measurement() {
     let labs =
@@ -136,9 +145,16 @@ fn every_run_ends_in_the_middle_of_a_measurement() {
         "bench udp --threads 2 --seconds 3000 --verify --stall 1000",
     ];
     for line in labs.iter().map(String::as_str).chain(others) {
-        let document = interrupted(line, 1, Signal::INT);
-        let rows = document.get("rows").unwrap_or_else(|| &document["methods"]);
-        assert_eq!(rows.as_array().map(Vec::len), Some(0), "{line}: {rows}");
+        let folder = tempfile::tempdir().expect("a folder");
+        let reports = ["out.json", "out.html"].map(|name| folder.path().join(name));
+        reports.iter().for_each(|path| fs::write(path, "an earlier one").expect("a file"));
+        let (table, last) = stopped(line, 1, Signal::INT, folder.path());
+        assert!(table.is_empty(), "{line}: {table}");
+        assert!(last.contains("nothing was measured to its end, so no report"), "{line}: {last}");
+        for path in &reports {
+            assert_eq!(fs::read_to_string(path).expect("a file"), "an earlier one", "{line}");
+        }
+        assert_eq!(files(folder.path()).len(), 2, "{line}");
     }
 }
 

@@ -213,9 +213,9 @@ fn the_exit_code_is_the_clients() {
     let Some(output) = wire(["--quiet", "--", "sh", "-c", "exit 3"]) else { return };
     assert_eq!((output.status.code(), &*stderr(&output)), (Some(3), ""));
     let Some(output) = wire(["--", "/no/such/program"]) else { return };
-    assert_fails(&output, 1, &["the client", "/no/such/program", "No such file"]);
+    assert_fails(&output, 127, &["the client", "/no/such/program", "No such file"]);
     let Some(output) = wire(["--", "true", "--", "/no/such/server"]) else { return };
-    assert_fails(&output, 1, &["the server", "/no/such/server", "No such file"]);
+    assert_fails(&output, 127, &["the server", "/no/such/server", "No such file"]);
 }
 
 #[test]
@@ -230,7 +230,7 @@ fn what_is_wrong_is_told_in_a_line() {
     let unused = "wire --qdisc fq --up fq --down fq -- true";
     assert_fails(&run(unused), 2, &["--qdisc has no effect"]);
     assert_fails(&run("wire --device tun -- true"), 2, &["--device", "tun", "tap, packet"]);
-    assert_fails(&run("wire --mtu 100 -- true"), 2, &["--mtu", "1280..=65521"]);
+    assert_fails(&run("wire --mtu 100 -- true"), 2, &["--mtu", "1280 to 65521"]);
     assert_fails(&run("wire --setup /no/such/file -- true"), 1, &["/no/such/file"]);
     assert_fails(&run("wire --setup x --qdisc fq -- true"), 2, &["--setup", "--qdisc"]);
     assert_fails(&run("wire --trace /no/such/file -- true"), 1, &["/no/such/file", "steps"]);
@@ -363,8 +363,23 @@ fn the_server_ends() {
     }
     let words = ["--", "/no/such/program", "--", "sleep", "1000"];
     let Some(output) = wire(words) else { return };
-    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(output.status.code(), Some(127));
     assert!(stderr(&output).contains("the client: cannot run /no/such/program"));
+}
+
+/// As in a shell, and as `onramp exec` does.
+#[test]
+fn a_program_that_cannot_be_run_has_an_exit_code_of_its_own() {
+    for (program, code) in [("/no/such/program", 127), ("/etc/passwd", 126)] {
+        let relay = ["--relay", "127.0.0.1:0=127.0.0.1:9", "--", program];
+        let cases = [vec!["--", program], vec!["--", "true", "--", program], relay.to_vec()];
+        for words in cases {
+            let Some(output) = wire(words.iter().copied()) else { return };
+            let said = stderr(&output);
+            assert_eq!(output.status.code(), Some(code), "{words:?}: {said}");
+            assert!(said.contains(&format!("cannot run {program}: ")), "{words:?}: {said}");
+        }
+    }
 }
 
 /// A server that does not begin is reported.

@@ -31,7 +31,7 @@ impl<'a> Reader<'a> {
         Self { at: "filter".into(), words, next: 0 }
     }
 
-    pub(super) fn peek(&self) -> Option<&'a str> {
+    pub(crate) fn peek(&self) -> Option<&'a str> {
         self.words.get(self.next).copied()
     }
 

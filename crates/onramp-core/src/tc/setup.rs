@@ -555,14 +555,17 @@ impl Setup {
             Some(node) if parent.major == INGRESS_MAJOR => Some(&**node),
             _ => self.qdiscs.get(&parent.major),
         };
+        // An error names the parent only if the line does.
+        let wrong = |why| match head.parent {
+            Some(_) => ConfigError::new("filter", "parent", &parent.to_string(), why),
+            None => ConfigError::new("filter", "", words.peek().unwrap_or_default(), why),
+        };
         let Some(node) = node else {
-            let why = format!("there is no qdisc {}", parent.qdisc());
-            let error = ConfigError::new("filter", "parent", &parent.to_string(), why);
+            let error = wrong(format!("there is no qdisc {}", parent.qdisc()));
             return Err(error.kernel(Errno::Invalid, "Parent Qdisc doesn't exists"));
         };
         if let Some((errno, said, why)) = node.why_no_filters(parent) {
-            let error = ConfigError::new("filter", "parent", &parent.to_string(), why);
-            return Err(error.kernel(errno, said));
+            return Err(wrong(why).kernel(errno, said));
         }
         self.filters.apply(parent, how, &head, words)?;
         if called.major == INGRESS_MAJOR && how != How::Delete {

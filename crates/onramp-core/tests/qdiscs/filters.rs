@@ -116,6 +116,11 @@ fn filters_stand_where_they_are_asked() {
         let error =
             setup.apply(&format!("filter add dev eth0 parent {place} matchall classid 1:1"));
         let error = error.unwrap_err();
-        assert_eq!(error.why, why);
+        assert_eq!((&*error.key, &*error.value, &*error.why), ("parent", place, why));
     }
+    // Without a parent, the filter is for the root, of whose handle the line says nothing.
+    let mut setup = Setup::default();
+    setup.apply("qdisc add dev eth0 root handle 1: fq").expect("a qdisc");
+    let error = setup.apply("filter add dev eth0 matchall classid 1:1").unwrap_err();
+    assert_eq!(error.to_string(), "filter: unexpected \"matchall\": fq does not use filters");
 }

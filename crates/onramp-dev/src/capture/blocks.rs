@@ -32,41 +32,80 @@ const MAGICS: [[u8; 4]; 7] = [
 ];
 const PCAPNG: [u8; 4] = [0x0a, 0x0d, 0x0d, 0x0a];
 /// The first bytes by which compressed files are known, each with the program that decompresses
-/// such files.
+/// such files. [`DIGIT`] stands for any digit. The bytes of bzip2 are so many because text may
+/// begin with the first three.
+///
+/// Source: RFC 1952; RFC 8878; the format descriptions of xz and bzip2.
 const COMPRESSED: [(&[u8], &str); 4] = [
     (&[0x1f, 0x8b], "zcat"),
     (&[0x28, 0xb5, 0x2f, 0xfd], "zstdcat"),
     (&[0xfd, b'7', b'z', b'X', b'Z'], "xzcat"),
-    (b"BZh", "bzcat"),
+    (b"BZh?1AY&SY", "bzcat"),
 ];
+const DIGIT: u8 = b'?';
+/// Number of the first bytes of an input that say what it is.
+const HEAD: usize = 10;
 
-/// Reads the beginning of `input`, and returns the bytes read and whether they are the beginning of
-/// a capture. Stops reading at the first byte that no capture can have there. So, if a user types
-/// lines of text, each line can be handled at once: the function does not wait for more input.
+/// What an input is, as far as its first bytes tell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Beginning {
+    /// A capture, pcap or pcapng.
+    Capture,
+    /// Compressed data. The text is the name of the program that decompresses them, such as `zcat`.
+    Compressed(&'static str),
+    /// Something else, such as text.
+    Other,
+}
+
+impl Beginning {
+    /// Returns what an input is that begins with `head`, and whether further bytes may change that.
+    fn of(head: &[u8]) -> (Self, bool) {
+        let is = |magic: &[u8], length: usize| {
+            let same = |(byte, magic): (&u8, &u8)| {
+                byte == magic || (*magic == DIGIT && byte.is_ascii_digit())
+            };
+            head.len() >= length && head.iter().zip(magic).all(same)
+        };
+        let captures = MAGICS.iter().map(|magic| (&magic[..], Self::Capture));
+        let compressed = COMPRESSED.iter().map(|(magic, tool)| (*magic, Self::Compressed(tool)));
+        let mut all = captures.chain(compressed);
+        match all.clone().find(|(magic, _)| is(magic, magic.len())) {
+            Some((_, found)) => (found, false),
+            None => (Self::Other, all.any(|(magic, _)| is(magic, 0))),
+        }
+    }
+}
+
+/// Reads the beginning of `input`, and returns the bytes read and what they are the beginning of.
+/// Stops reading at the first byte that neither a capture nor compressed data can have there. So,
+/// if a user types lines of text, each line can be handled at once: the function does not wait for
+/// more input.
 ///
 /// # Errors
 ///
 /// The error with which reading failed.
-pub fn begins(input: &mut impl Read) -> io::Result<(Vec<u8>, bool)> {
-    let mut head = Vec::with_capacity(PCAPNG.len());
-    while head.len() < PCAPNG.len() && MAGICS.iter().any(|magic| magic.starts_with(&head)) {
+pub fn begins(input: &mut impl Read) -> io::Result<(Vec<u8>, Beginning)> {
+    let mut head = Vec::with_capacity(HEAD);
+    loop {
+        let (beginning, is_open) = Beginning::of(&head);
+        if !is_open {
+            return Ok((head, beginning));
+        }
         let mut next = [0];
         match input.read(&mut next) {
-            Ok(0) => break,
+            Ok(0) => return Ok((head, beginning)),
             Ok(_) => head.push(next[0]),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
         }
     }
-    let capture = MAGICS.iter().any(|magic| head == *magic);
-    Ok((head, capture))
 }
 
 /// Advice for the user, as parts of the error messages about a file that is not a capture.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Advice {
-    /// The end of the message about a compressed file, after the name of the program that
-    /// decompresses it.
+    /// The end of the message about a compressed file, after the advice to pipe its decompressed
+    /// data to standard input. It does not stand in the message about an input that is no file.
     pub compressed: &'static str,
     /// The end of the message about a file that is neither a capture nor compressed.
     pub other: &'static str,
@@ -147,7 +186,11 @@ impl Blocks<'static> {
             };
             io::Error::new(error.kind(), format!("cannot read {name}: {error}; {advice}"))
         })?;
-        Self::new(Shared::lock(file), &name.to_string(), advice)
+        let file = Shared::lock(file);
+        Self::begin(file, &name.to_string(), advice.other, |tool| {
+            let what = advice.compressed;
+            format!("pipe the output of `{tool} {name}` to standard input, and {what}")
+        })
     }
 }
 
@@ -157,13 +200,25 @@ impl<'i> Blocks<'i> {
     /// # Errors
     ///
     /// Fails if the input cannot be read, or does not begin like a capture.
-    pub fn new(mut input: impl Read + Send + 'i, name: &str, advice: Advice) -> io::Result<Self> {
+    pub fn new(input: impl Read + Send + 'i, name: &str, advice: Advice) -> io::Result<Self> {
+        let unpack = |tool: &str| format!("decompress it first, as in `{tool} FILE | onramp ...`");
+        Self::begin(input, name, advice.other, unpack)
+    }
+
+    /// Opens the capture in `input`. If it is compressed, `unpack` returns what to do, for the
+    /// program that decompresses it. If it is something else, the message ends with `other`.
+    fn begin(
+        mut input: impl Read + Send + 'i,
+        name: &str,
+        other: &str,
+        unpack: impl FnOnce(&str) -> String,
+    ) -> io::Result<Self> {
         let mut head = Vec::new();
-        let read = input.by_ref().take(8).read_to_end(&mut head);
+        let read = input.by_ref().take(HEAD as u64).read_to_end(&mut head);
         read.map_err(|error| cannot_read(name, &error))?;
-        let capture = MAGICS.iter().any(|magic| head.starts_with(magic));
+        let (beginning, _) = Beginning::of(&head);
+        let capture = beginning == Beginning::Capture;
         let pcapng = head.starts_with(&PCAPNG);
-        let compressed = COMPRESSED.iter().find(|(magic, _)| head.starts_with(magic));
         let failed = Failed::default();
         let source =
             Source { input: io::Cursor::new(head).chain(input), failed: Arc::clone(&failed) };
@@ -179,15 +234,9 @@ impl<'i> Blocks<'i> {
             Err(_) if capture => {
                 format!("{name}: at byte 0: the header is cut off or damaged")
             }
-            Err(_) => match compressed {
-                Some((_, tool)) => format!(
-                    "{name} is compressed: pipe the output of `{tool} {name}` to standard input, \
-                     and {}",
-                    advice.compressed
-                ),
-                None => {
-                    format!("{name} is neither a pcap nor a pcapng capture{}", advice.other)
-                }
+            Err(_) => match beginning {
+                Beginning::Compressed(tool) => format!("{name} is compressed: {}", unpack(tool)),
+                _ => format!("{name} is neither a pcap nor a pcapng capture{other}"),
             },
         };
         let damaged = || io::Error::new(io::ErrorKind::InvalidData, why);
@@ -346,17 +395,36 @@ mod tests {
     fn captures_begin_like_no_text() {
         for magic in MAGICS {
             let mut input = &[&magic[..], b"the rest"].concat()[..];
-            assert_eq!(begins(&mut input).expect("bytes"), (magic.to_vec(), true));
+            assert_eq!(begins(&mut input).expect("bytes"), (magic.to_vec(), Beginning::Capture));
             assert_eq!(input, b"the rest");
-            assert!(!begins(&mut &magic[..3]).expect("bytes").1, "cut off");
+            assert_eq!(begins(&mut &magic[..3]).expect("bytes").1, Beginning::Other, "cut off");
+        }
+        for (packed, tool) in [
+            (&b"\x1f\x8b\x08"[..], "zcat"),
+            (b"\x28\xb5\x2f\xfd\x04", "zstdcat"),
+            (b"\xfd7zXZ\0", "xzcat"),
+            (b"BZh91AY&SY\x99", "bzcat"),
+        ] {
+            let mut input = packed;
+            let (head, found) = begins(&mut input).expect("bytes");
+            assert_eq!(found, Beginning::Compressed(tool));
+            assert_eq!([&head, input].concat(), packed);
         }
         // `begins` must read no byte more than it needs to see that the input is no capture,
         // because a read of a further byte could wait for the user's next line. `taken`: the bytes
         // read.
-        for (text, taken) in [(&b"text"[..], 1), (b"", 0), (b"\n", 1), (b"\ntext", 2)] {
+        for (text, taken) in [
+            (&b"text"[..], 1),
+            (b"", 0),
+            (b"\n", 1),
+            (b"\ntext", 2),
+            (b"(text", 2),
+            (b"BZhang: text", 4),
+            (b"BZh?", 4),
+        ] {
             let mut input = text;
-            let (head, capture) = begins(&mut input).expect("bytes");
-            assert!(!capture && head.len() == taken, "{text:?}: {head:?}");
+            let (head, found) = begins(&mut input).expect("bytes");
+            assert_eq!((found, head.len()), (Beginning::Other, taken), "{text:?}: {head:?}");
             assert_eq!([&head, input].concat(), text);
         }
     }

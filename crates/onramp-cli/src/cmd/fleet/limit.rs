@@ -34,7 +34,8 @@ pub(crate) struct SetArgs {
     /// The largest number of qdiscs and classes, on all hosts, that may join the limit; 0: only
     /// other limits may be parts of it [default: 100]. A daemon that begins again counts twice for
     /// a second, so give a few more
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N",
+          value_parser = crate::cmd::values::whole::<u32>(0..=4_294_967_295))]
     hosts: Option<u32>,
     /// What each host may send while it cannot reach the engine. This rate, times --hosts, is
     /// always set aside [default: a twentieth of the limit, divided by --hosts]; 0 counts as one
@@ -50,7 +51,8 @@ pub(crate) struct SetArgs {
     #[arg(long, value_name = "NAME")]
     parent: Option<String>,
     /// Weight among the parts of the parent [default: 1]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N",
+          value_parser = crate::cmd::values::whole::<u32>(1..=4_294_967_295))]
     weight: Option<u32>,
     /// What is guaranteed to the limit when the parts of the parent want more than it has [default:
     /// 0]

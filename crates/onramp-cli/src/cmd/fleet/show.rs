@@ -46,10 +46,12 @@ pub(crate) struct TopArgs {
     #[arg(value_name = "LIMIT")]
     limit: Option<String>,
     /// Seconds between two updates, 0.1 to 3600
-    #[arg(short = 'd', long, value_name = "SECONDS", default_value_t = 1.0)]
+    #[arg(short = 'd', long, value_name = "SECONDS", default_value_t = 1.0,
+          value_parser = crate::cmd::values::number)]
     delay: f64,
     /// End after this number of updates
-    #[arg(short = 'n', value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(short = 'n', value_name = "N",
+          value_parser = crate::cmd::values::whole::<u64>(1..=u64::MAX))]
     updates: Option<u64>,
     #[command(flatten)]
     engine: EngineArgs,

@@ -16,6 +16,7 @@ use onramp_lab::measure::{Steps, is_stopped};
 use onramp_sim::aqm::{self, Measurement, Plan, Scenario, Subject};
 
 use super::common::{Reports, Run, cpus, once};
+use crate::cmd::values::{seed, whole};
 use crate::error::usage;
 use crate::setup;
 
@@ -76,10 +77,10 @@ pub(crate) struct Args {
     rate: Rate,
     /// Seconds of virtual time that are measured, after the warm-up
     #[arg(long, value_name = "S", default_value = "30",
-          value_parser = clap::value_parser!(u64).range(1..=3_600))]
+          value_parser = whole::<u64>(1..=3_600))]
     seconds: u64,
     /// Seed of the random numbers
-    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
+    #[arg(long, value_name = "NUMBER", default_value_t = 1, value_parser = seed)]
     seed: u64,
     #[command(flatten)]
     reports: Reports,

@@ -11,6 +11,7 @@ use onramp_lab::{BURST_MAX, Load};
 use serde_json::{Map, Value, json};
 
 use crate::cmd::bench::seconds;
+use crate::cmd::values::whole;
 use crate::error::usage;
 use crate::machine::Machine;
 use crate::output::{self, Folder, Output};
@@ -32,7 +33,7 @@ pub(super) struct Common {
     pub(super) seconds: Duration,
     /// Number of rounds; the variants take turns in each round
     #[arg(long, value_name = "R", default_value_t = 3,
-          value_parser = clap::value_parser!(u32).range(1..=1_000))]
+          value_parser = whole::<u32>(1..=1_000))]
     pub(super) rounds: u32,
     #[command(flatten)]
     pub(super) reports: Reports,
@@ -119,7 +120,7 @@ pub(super) struct LoadArgs {
     load: LoadName,
     /// Number of packets in a transaction, with --load rr [default: 64]
     #[arg(long, value_name = "N",
-          value_parser = clap::value_parser!(u32).range(1..=i64::from(BURST_MAX)))]
+          value_parser = whole::<u32>(1..=u64::from(BURST_MAX)))]
     burst: Option<u32>,
 }
 
@@ -205,7 +206,8 @@ impl Run {
     }
 
     /// Writes the reports that the user asked for, and prints the table, unless a report goes to
-    /// standard output. Returns an error if a measurement failed or the run was interrupted.
+    /// standard output. If the run was interrupted before it had a result, writes and prints
+    /// nothing. Returns an error if a measurement failed or the run was interrupted.
     pub(super) fn conclude(
         self,
         schema: &str,
@@ -214,6 +216,7 @@ impl Run {
         table: &str,
     ) -> Result<()> {
         let Self { json, looks, machine, outcome, .. } = self;
+        outcome.has_results(results.get("rows").and_then(Value::as_array).map_or(0, Vec::len))?;
         let mut document = Map::new();
         document.insert("schema".into(), format!("onramp.lab.{schema}").into());
         document.insert("version".into(), 1.into());

@@ -13,6 +13,7 @@ use onramp_lab::memory::Memory;
 
 use super::common::{LoadArgs, Reports, Run, counts, once};
 use crate::cmd::bench::seconds;
+use crate::cmd::values::whole;
 use crate::error::usage;
 use crate::limits;
 
@@ -52,12 +53,12 @@ pub(crate) struct Args {
     manners: MannersName,
     /// Numbers of sending threads
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "1,2,16,240",
-          value_parser = clap::value_parser!(u32).range(1..=10_000))]
+          value_parser = whole::<u32>(1..=10_000))]
     threads: Vec<u32>,
     /// Queues of the device, each with a qdisc of its own [default: 1]. The designs of peers and
     /// intakes have neither qdisc nor device
     #[arg(long, value_name = "N",
-          value_parser = clap::value_parser!(u32).range(1..=1_024))]
+          value_parser = whole::<u32>(1..=1_024))]
     queues: Option<u32>,
     /// The qdisc of each queue, in the syntax of tc [default: fq]
     #[arg(long, value_name = "QDISC")]
@@ -67,7 +68,7 @@ pub(crate) struct Args {
     device: Option<DeviceName>,
     /// Nanoseconds for which the device is busy with each packet [default: 0]
     #[arg(long, value_name = "N",
-          value_parser = clap::value_parser!(u64).range(0..=1_000_000_000))]
+          value_parser = whole::<u64>(0..=1_000_000_000))]
     device_ns: Option<u64>,
     /// Bind threads to processors, in turn
     #[arg(long)]
@@ -77,7 +78,7 @@ pub(crate) struct Args {
     seconds: Duration,
     /// Number of rounds; the designs take turns in each round
     #[arg(long, value_name = "R", default_value_t = 3,
-          value_parser = clap::value_parser!(u32).range(1..=1_000))]
+          value_parser = whole::<u32>(1..=1_000))]
     rounds: u32,
     #[command(flatten)]
     load: LoadArgs,
@@ -85,7 +86,7 @@ pub(crate) struct Args {
     /// shares 8192 packets per queue among its senders, and allows none more than its share
     /// [default: the design's own number]
     #[arg(long, value_name = "LIST", value_delimiter = ',',
-          value_parser = clap::value_parser!(u32).range(1..=32_768))]
+          value_parser = whole::<u32>(1..=32_768))]
     credits: Vec<u32>,
     /// Where packets come from: a pool of each thread, or the system allocator (only for designs
     /// that are a bare queue)

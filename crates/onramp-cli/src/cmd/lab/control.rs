@@ -6,6 +6,7 @@ use onramp_lab::control::{self, Measurement, PAYLOAD, Plan, Round};
 use serde_json::{Map, Value, json};
 
 use super::common::{self, Column, Common, Figure, Run, insert_all, latencies, percentiles};
+use crate::cmd::values::whole;
 use crate::report::json::number;
 
 /// What it costs a sender that another thread reads the counters of its qdiscs, or changes them
@@ -34,14 +35,15 @@ Examples:
 pub(crate) struct Args {
     /// Number of queues of the link whose counters are read
     #[arg(long, value_name = "N", default_value_t = 10_000,
-          value_parser = clap::value_parser!(u32).range(1..=65_535))]
+          value_parser = whole::<u32>(1..=65_535))]
     queues: u32,
     /// Limit on the readings of all queues per second; 0: one after another without a pause
-    #[arg(long, value_name = "N", default_value_t = 0)]
+    #[arg(long, value_name = "N", default_value_t = 0,
+          value_parser = whole::<u32>(0..=4_294_967_295))]
     readings: u32,
     /// Changes per second
     #[arg(long, value_name = "N", default_value_t = 1_000,
-          value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+          value_parser = whole::<u32>(1..=1_000_000))]
     changes: u32,
     #[command(flatten)]
     common: Common,

@@ -7,6 +7,7 @@ use onramp_lab::measure::Percentiles;
 use serde_json::{Map, Value, json};
 
 use super::common::{self, Column, Common, Figure, Run, counts, insert_all, percentiles};
+use crate::cmd::values::whole;
 use crate::error::usage;
 use crate::report::json::number;
 
@@ -38,7 +39,7 @@ Examples:
 pub(crate) struct Args {
     /// Numbers of ports; each port holds packets
     #[arg(long, value_name = "N,...", value_delimiter = ',', default_value = "1,16,256,4096",
-          value_parser = clap::value_parser!(u32).range(1..=16_384))]
+          value_parser = whole::<u32>(1..=16_384))]
     ports: Vec<u32>,
     #[command(flatten)]
     common: Common,

@@ -9,6 +9,7 @@ use super::common::{
     self, Column, Common, Figure, LoadArgs, Run, counts, insert_all, latencies, percentiles,
 };
 use super::contention::designs;
+use crate::cmd::values::whole;
 use crate::error::usage;
 use crate::limits;
 use crate::report::json::number;
@@ -29,7 +30,7 @@ Examples:
 pub(crate) struct Args {
     /// Numbers of senders; rates are compared with those of the first number
     #[arg(long, value_name = "N,...", value_delimiter = ',', default_value = "1,2,4,8",
-          value_parser = clap::value_parser!(u32).range(1..=10_000))]
+          value_parser = whole::<u32>(1..=10_000))]
     threads: Vec<u32>,
     /// Names of designs, as for `onramp lab contention`; or all
     #[arg(
@@ -44,7 +45,7 @@ pub(crate) struct Args {
     qdisc: String,
     /// Nanoseconds for which the device is busy with each packet
     #[arg(long, value_name = "N", default_value_t = 0,
-          value_parser = clap::value_parser!(u64).range(0..=1_000_000_000))]
+          value_parser = whole::<u64>(0..=1_000_000_000))]
     device_ns: u64,
     /// Bind threads to processors, in turn
     #[arg(long)]

@@ -9,6 +9,7 @@ use onramp_lab::{Error, pin};
 use serde_json::{Map, Value, json};
 
 use super::common::{self, Common, Run, counts, figure, insert, once};
+use crate::cmd::values::whole;
 use crate::error::{tell, usage};
 use crate::limits;
 use crate::report::json::number;
@@ -31,7 +32,7 @@ pub(crate) struct Args {
     /// Numbers of CPUs, with one sender on each; rates are compared with those of the first number
     /// [default: 1,2]
     #[arg(long, value_name = "N,...", value_delimiter = ',',
-          value_parser = clap::value_parser!(u32).range(1..=1_024))]
+          value_parser = whole::<u32>(1..=1_024))]
     cpus: Vec<u32>,
     /// Qdiscs, in the syntax of tc; htb gets one class [default: pfifo, pfifo_fast, fq, fq_codel,
     /// htb, and the other kinds that Onramp has]

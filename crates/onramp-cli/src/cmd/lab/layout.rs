@@ -7,6 +7,7 @@ use serde_json::{Map, Value, json};
 use super::common::{
     self, Column, Common, Figure, LoadArgs, Run, counts, insert_all, latencies, percentiles,
 };
+use crate::cmd::values::whole;
 use crate::limits;
 use crate::report::json::number;
 
@@ -29,7 +30,7 @@ Examples:
 pub(crate) struct Args {
     /// Numbers of threads
     #[arg(long, value_name = "N,...", value_delimiter = ',', default_value = "1,2,4",
-          value_parser = clap::value_parser!(u32).range(1..=10_000))]
+          value_parser = whole::<u32>(1..=10_000))]
     threads: Vec<u32>,
     /// Bind threads to processors, in turn
     #[arg(long)]

@@ -12,6 +12,7 @@ use super::common::{
     self, Column, Common, Figure, LoadArgs, Run, counts, cpus, insert_all, latencies, lock,
     percentiles,
 };
+use crate::cmd::values::whole;
 use crate::error::usage;
 use crate::limits;
 use crate::report::json::number;
@@ -39,7 +40,7 @@ Examples:
 pub(crate) struct Args {
     /// Numbers of pairs of a sender and a receiver
     #[arg(long, value_name = "N,...", value_delimiter = ',', default_value = "1,2,8,31,64",
-          value_parser = clap::value_parser!(u32).range(1..=10_000))]
+          value_parser = whole::<u32>(1..=10_000))]
     pairs: Vec<u32>,
     #[command(flatten)]
     load: LoadArgs,

@@ -5,6 +5,7 @@ use onramp_lab::qdisc::{self, BURST, LEN, Measurement, PACKET_NS, Plan, Round, S
 use serde_json::{Map, Value, json};
 
 use super::common::{self, Column, Common, Figure, Run, insert_all};
+use crate::cmd::values::whole;
 use crate::error::{tell, usage};
 use crate::report::json::number;
 
@@ -23,13 +24,13 @@ Examples:
 pub(crate) struct Args {
     /// Numbers of flows; for a qdisc with classes, numbers of classes [default: 1,1000,100000]
     #[arg(long, value_name = "N,...", value_delimiter = ',',
-          value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
+          value_parser = whole::<u32>(1..=10_000_000))]
     flows: Vec<u32>,
     /// Numbers of packets in the backlog [default: one for each flow, at least 256]. Kinds
     /// are left out where they cannot hold them: choke holds at most 131069, red 689160, fq_codel,
     /// fq_pie, cake and dualpi2 1864135, bfifo and tbf 2863311, sfq 127, or 16 for each flow
     #[arg(long, value_name = "N,...", value_delimiter = ',',
-          value_parser = clap::value_parser!(u32).range(64..=10_000_000))]
+          value_parser = whole::<u32>(64..=10_000_000))]
     backlog: Vec<u32>,
     /// Kinds of qdisc to measure; also fq-paced, binary-heap and btree-map [default: all]
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]

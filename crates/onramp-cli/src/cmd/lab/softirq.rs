@@ -5,6 +5,7 @@ use onramp_lab::softirq::{self, Design, Measurement, PACKETS_MAX, PAYLOAD, Plan,
 use serde_json::{Map, Value, json};
 
 use super::common::{self, Column, Common, Figure, Run, insert_all, latencies, percentiles};
+use crate::cmd::values::whole;
 use crate::error::usage;
 use crate::limits;
 use crate::report::json::number;
@@ -42,11 +43,11 @@ Examples:
 pub(crate) struct Args {
     /// Number of clients; there are as many servers
     #[arg(long, value_name = "N", default_value_t = 2,
-          value_parser = clap::value_parser!(u32).range(1..=1_000))]
+          value_parser = whole::<u32>(1..=1_000))]
     clients: u32,
     /// Requests that a client sends at once
     #[arg(long, value_name = "N", default_value_t = 64,
-          value_parser = clap::value_parser!(u32).range(1..=4_096))]
+          value_parser = whole::<u32>(1..=4_096))]
     burst: u32,
     #[command(flatten)]
     common: Common,

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use anyhow::{Result, anyhow};
 use onramp_multicore::{calibrate, checks};
 
+use crate::error::tell;
 use crate::output::{self, Output};
 use crate::progress::Line;
 
@@ -32,6 +33,10 @@ pub(crate) struct Args {
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> Result<()> {
     let output = args.output.as_deref().map(Output::new).transpose()?;
+    tell(
+        "measures this machine for some seconds, half a minute at most; nothing else should run \
+         meanwhile",
+    );
     let mut line = Line::new(true);
     let machine = calibrate(&mut |text| line.show(text));
     drop(line);

@@ -14,6 +14,7 @@ use onramp_multicore::{
 };
 use serde_json::{Value, json};
 
+use crate::cmd::values::seed;
 use crate::output;
 use crate::report::json::number;
 
@@ -28,7 +29,7 @@ Examples:
   onramp sim draw --seed 1 < my-load.toml")]
 pub(crate) struct Args {
     /// Seed of the draw; 0 takes the middle of each interval
-    #[arg(long, value_name = "N", default_value_t = 0)]
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = seed)]
     seed: u64,
     /// Send through this design of the laboratory instead of a link
     #[arg(long, value_name = "NAME", conflicts_with = "experiment")]

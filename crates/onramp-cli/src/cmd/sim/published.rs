@@ -4,15 +4,16 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Result;
+use onramp_lab::measure::Steps;
 use onramp_multicore::{EXPERIMENTS, Experiment, Published, Says};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::draws::{self, Common, Job, Subject};
 use super::summary::{Spread, spread};
 use crate::error::usage;
 use crate::output::{self, Output};
-use crate::progress::Progress;
 use crate::report::json::{number, pretty};
+use crate::watch;
 
 /// Repeat published measurements on the simulated machine, and compare
 ///
@@ -42,7 +43,12 @@ struct Row {
     experiment: &'static Experiment,
     published: Published,
     predicted: Spread,
+    /// Number of draws that have ended.
+    draws: usize,
 }
+
+/// How long a draw takes.
+const EACH: Duration = Duration::from_secs(5);
 
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> Result<()> {
@@ -50,36 +56,42 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let json_output = args.json.as_deref().map(Output::new).transpose()?;
     let draws = usize::try_from(args.common.draws).unwrap_or(usize::MAX);
     let steps = draws.saturating_mul(experiments.len());
-    let expected = Duration::from_secs(5) * u32::try_from(steps).unwrap_or(u32::MAX);
-    let mut progress = Progress::begin(steps, expected);
-    let mut rows = Vec::new();
-    for experiment in experiments {
-        let subject = Subject::Experiment(experiment);
-        let jobs: Vec<_> = args.common.seeds().map(|seed| Job { subject, seed }).collect();
-        let mut results = Vec::new();
-        draws::simulate(&jobs, |_, result| {
-            progress.step(experiment.name);
-            results.push(result);
-            Ok(())
-        })?;
-        rows.extend(experiment.published.iter().filter_map(|published| {
-            let predicted = spread(&results, published.name)?;
-            Some(Row { experiment, published: *published, predicted })
-        }));
-    }
-    drop(progress);
+    let expected = draws::expected(EACH, experiments.len(), args.common.draws);
+    let (rows, outcome) =
+        watch::measure(steps, expected, |steps| rows(&experiments, &args.common, steps))?;
+    outcome.has_results(rows.len())?;
+    let mut done = vec![outcome.verdict()];
     if !json_output.as_ref().is_some_and(Output::is_stdout) {
-        output::print(&rows.iter().map(text).collect::<String>())?;
+        let lines = rows.iter().map(|row| text(row, draws)).collect::<String>();
+        done.push(output::print(&format!("{lines}{}", outcome.text())));
     }
-    let document = json!({
-        "schema": "onramp.sim.published",
-        "version": 1,
-        "onramp": env!("CARGO_PKG_VERSION"),
-        "seed": args.common.seed,
-        "draws": args.common.draws,
-        "rows": rows.iter().map(json_row).collect::<Vec<_>>(),
+    if let Some(output) = json_output {
+        let mut document = Map::new();
+        document.insert("schema".into(), "onramp.sim.published".into());
+        document.insert("version".into(), 1.into());
+        document.insert("onramp".into(), env!("CARGO_PKG_VERSION").into());
+        document.insert("seed".into(), args.common.seed.into());
+        document.insert("draws".into(), args.common.draws.into());
+        document.insert("rows".into(), rows.iter().map(json_row).collect());
+        outcome.insert(&mut document);
+        done.push(output.write(&pretty(&Value::Object(document))));
+    }
+    output::all(done)
+}
+
+/// Simulates the measurements, with all draws of each.
+fn rows(experiments: &[&'static Experiment], common: &Common, steps: &mut Steps<'_>) -> Vec<Row> {
+    let rows = experiments.iter().flat_map(|experiment| {
+        let subject = Subject::Experiment(experiment);
+        let jobs: Vec<_> = common.seeds().map(|seed| Job { subject, seed }).collect();
+        let results = draws::in_steps(experiment.name, &jobs, steps);
+        let row = move |published: &Published| {
+            let predicted = spread(&results, published.name)?;
+            Some(Row { experiment, published: *published, predicted, draws: results.len() })
+        };
+        experiment.published.iter().filter_map(row)
     });
-    json_output.map_or(Ok(()), |output| output.write(&pretty(&document)))
+    rows.collect()
 }
 
 fn experiments(only: &[String]) -> Result<Vec<&'static Experiment>> {
@@ -102,13 +114,15 @@ fn json_row(row: &Row) -> Value {
         "name": name(row),
         "published": number(row.published.value),
         "says": row.published.says.word(),
+        "draws": row.draws,
         "predicted": number(median),
         "low": number(low),
         "high": number(high),
     })
 }
 
-fn text(row: &Row) -> String {
+/// Returns the line about a figure. It tells the number of draws if that is not `draws`.
+fn text(row: &Row, draws: usize) -> String {
     let Spread { median, low, high } = row.predicted;
     let published = row.published.value;
     let (than, is_right) = match row.published.says {
@@ -125,9 +139,13 @@ fn text(row: &Row) -> String {
     let scale = if published >= 1e6 { 1e6 } else { 1.0 };
     let [published, median, low, high] = [published, median, low, high].map(|n| n / scale);
     let unit = if scale > 1.0 { " (millions)" } else { "" };
+    let few = match row.draws {
+        some if some < draws => format!(", {some} of {draws} draws"),
+        _ => String::new(),
+    };
     format!(
         "{} {:<50} published{than} {published:>8.2}, predicted {median:>8.2} \
-         ({low:.2} to {high:.2}){unit}, {verdict}\n",
+         ({low:.2} to {high:.2}){unit}, {verdict}{few}\n",
         row.experiment.source,
         name(row),
     )

@@ -5,20 +5,23 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use onramp_lab::measure::Steps;
 use onramp_multicore::Scenario;
 use serde_json::{Value, json};
 
 use super::draws::{self, Common, Job, Subject};
 use super::summary;
+use crate::cmd::values::whole;
 use crate::error::usage;
 use crate::output::{self, Output};
-use crate::progress::Progress;
 use crate::report::json::pretty;
+use crate::watch;
 
 /// Simulate a load with several numbers of threads and ports
 ///
 /// Each combination is simulated as by `onramp sim run`. With --json, the file is written anew
-/// after each combination; --resume goes on where an interrupted run stopped.
+/// after each combination; --resume goes on after the last combination that is there. Ctrl-C ends
+/// the command, which prints the draws that have ended.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -31,11 +34,11 @@ pub(crate) struct Args {
     scenario: String,
     /// Numbers of sending threads; that of the scenario by default
     #[arg(long, value_name = "N,...", value_delimiter = ',',
-          value_parser = clap::value_parser!(u16).range(1..))]
+          value_parser = whole::<u16>(1..=65_535))]
     threads: Vec<u16>,
     /// Numbers of ports; that of the scenario by default
     #[arg(long, value_name = "N,...", value_delimiter = ',',
-          value_parser = clap::value_parser!(u16).range(1..))]
+          value_parser = whole::<u16>(1..=65_535))]
     ports: Vec<u16>,
     #[command(flatten)]
     common: Common,
@@ -47,6 +50,9 @@ pub(crate) struct Args {
     resume: bool,
 }
 
+/// How long a draw of a load on hundreds of processors takes.
+const EACH: Duration = Duration::from_secs(20);
+
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> Result<()> {
     let base = draws::scenario(&args.scenario)?;
@@ -57,32 +63,33 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         return Err(usage("--json: a sweep writes its file again and again; name a file"));
     }
     let rest = &cells[rows.len()..];
-    let steps = rest.len() * usize::try_from(args.common.draws).unwrap_or(usize::MAX);
-    let expected = Duration::from_secs(3) * u32::try_from(steps).unwrap_or(u32::MAX);
-    let mut progress = Progress::begin(steps, expected);
-    for cell in rest {
-        let jobs: Vec<_> = args
-            .common
-            .seeds()
-            .map(|seed| Job { subject: Subject::Scenario(cell), seed })
-            .collect();
-        let mut results = Vec::new();
-        draws::simulate(&jobs, |_, result| {
-            progress.step(&format!("{} threads, {} ports", cell.threads, cell.ports));
-            results.push(result);
-            Ok(())
-        })?;
-        rows.push(json!({
-            "scenario": cell,
-            "summary": summary::json(&results),
-            "draws": results,
-        }));
-        if let Some(output) = &json_output {
-            output.write(&pretty(&document(args, &rows)))?;
+    let draws = usize::try_from(args.common.draws).unwrap_or(usize::MAX);
+    let expected = draws::expected(EACH, rest.len(), args.common.draws);
+    let simulate = |steps: &mut Steps<'_>| -> Result<()> {
+        for cell in rest {
+            let subject = Subject::Scenario(cell);
+            let jobs: Vec<_> = args.common.seeds().map(|seed| Job { subject, seed }).collect();
+            let name = format!("{} threads, {} ports", cell.threads, cell.ports);
+            let results = draws::in_steps(&name, &jobs, steps);
+            let is_whole = results.len() == draws;
+            if !results.is_empty() {
+                let summary = summary::json(&results);
+                rows.push(json!({ "scenario": cell, "summary": summary, "draws": results }));
+            }
+            if !is_whole {
+                break;
+            }
+            if let Some(output) = &json_output {
+                output.write(&pretty(&document(args, &rows)))?;
+            }
         }
-    }
-    drop(progress);
-    output::print(&text(&base, &rows))
+        Ok(())
+    };
+    let (simulated, outcome) =
+        watch::measure(rest.len().saturating_mul(draws), expected, simulate)?;
+    outcome.has_results(rows.len())?;
+    let printed = output::print(&format!("{}{}", text(&base, draws, &rows), outcome.text()));
+    output::all([outcome.verdict(), simulated, printed])
 }
 
 /// Returns the combinations in the order in which they are simulated.
@@ -126,12 +133,17 @@ fn known(args: &Args, cells: &[Scenario]) -> Result<Vec<Value>> {
     Ok(rows)
 }
 
-fn text(base: &Scenario, rows: &[Value]) -> String {
+/// Returns the results for people. It tells the number of draws of a row if that is not `wanted`.
+fn text(base: &Scenario, wanted: usize, rows: &[Value]) -> String {
     let mut text = format!("{}\n", base.title);
     for row in rows {
         let draws = row["draws"].as_array().map_or(&[][..], Vec::as_slice);
         let scenario = &row["scenario"];
-        text.push_str(&format!("{} threads, {} ports:", scenario["threads"], scenario["ports"]));
+        text.push_str(&format!("{} threads, {} ports", scenario["threads"], scenario["ports"]));
+        if draws.len() < wanted {
+            text.push_str(&format!(", {} of {wanted} draws", draws.len()));
+        }
+        text.push(':');
         let figures = summary::cells(draws);
         let figures: Vec<_> = figures.map(|(heading, cell)| format!(" {heading} {cell}")).collect();
         text.push_str(&figures.join(","));

@@ -9,14 +9,14 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Result, anyhow};
 use onramp_core::Clock as _;
 use onramp_dev::MonotonicClock;
 use onramp_wire::{CLIENT, CLIENT6, SERVER, SERVER6, Space};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 use super::control::VARIABLE;
-use crate::error::{self, usage};
+use crate::error::{self, NotRun, usage};
 use crate::signals::{Signals, code};
 
 /// How long the client waits for the server to listen.
@@ -123,7 +123,8 @@ fn command(words: &[OsString], socket: Option<&Path>) -> Result<Command> {
 
 fn running(spawned: io::Result<Child>, words: &[OsString], end: End) -> Result<Running> {
     let spawned = spawned.map(|child| Running { child, end });
-    spawned.with_context(|| format!("{end}: cannot run {}", words[0].display()))
+    let not_run = |error| anyhow!(NotRun::because(&error, words[0].display())).context(end);
+    spawned.map_err(not_run)
 }
 
 /// Waits until the server listens, at most [`PATIENCE`], and says so if it does not.

@@ -135,7 +135,7 @@ fn bars_of(
         bars,
         words: words(key),
     };
-    let heading = format!("Before and after{with}");
+    let heading = format!("Side by side{with}");
     Some(Chart { name, heading, scene: bars.draw()? })
 }
 

@@ -287,5 +287,5 @@ fn what_is_wrong_with_a_relay_is_told_in_a_line() {
     let line = format!("wire --relay udp:{}=127.0.0.1:9 -- true", taken.0);
     assert_fails(&run(&line), 1, &["in use", "name another port"]);
     let missing = "wire --quiet --relay 127.0.0.1:0=127.0.0.1:9 -- /no/such/program";
-    assert_fails(&run(missing), 1, &["the client", "/no/such/program", "No such file"]);
+    assert_fails(&run(missing), 127, &["the client", "/no/such/program", "No such file"]);
 }
