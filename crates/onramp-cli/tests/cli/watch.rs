@@ -93,7 +93,7 @@ fn what_is_in_the_way_is_told() {
     assert_fails(&run("top"), 2, &["is not a terminal", "--once"]);
     assert_fails(&run("top --once --delay 0.01"), 2, &["--delay 0.01", "0.1 to 86400"]);
     assert_fails(&run("top --once --sort size"), 2, &["size", "backlog"]);
-    assert_fails(&run("top -n 0"), 2, &["-n 0: expected 1 or more tables"]);
+    assert_fails(&run("top -n 0"), 2, &["-n <N>", "give a whole number, 1 to"]);
     assert_fails(&run("monitor dev"), 2, &["dev: the name"]);
     assert_fails(&run("monitor everything"), 2, &["everything: expected dev NAME", "dropped"]);
 }
