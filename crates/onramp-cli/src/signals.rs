@@ -146,8 +146,8 @@ impl Signals {
         }
     }
 
-    /// Ends the listening: from now on, a signal ends this program. Signals that have come until now
-    /// have no effect on it: the program has passed them on, or has acted on them.
+    /// Ends the listening: from now on, a signal ends this program. Signals that have come until
+    /// now have no effect on it: the program has passed them on, or has acted on them.
     pub(crate) fn end(self) {
         while self.within(Duration::ZERO).unwrap_or(false) {}
     }

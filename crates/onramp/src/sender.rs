@@ -509,10 +509,10 @@ impl Sender {
         count
     }
 
-    /// Returns the credits that this sender has at present: those that it was made with, or its part
-    /// of the [credits of the ports](crate::LinkBuilder::credits_per_port) if that is fewer packets.
-    /// The part changes as senders and ports come and go. With a [time](Self::set_credit_time), the
-    /// bytes are those of the present rate.
+    /// Returns the credits that this sender has at present: those that it was made with, or its
+    /// part of the [credits of the ports](crate::LinkBuilder::credits_per_port) if that is fewer
+    /// packets. The part changes as senders and ports come and go. With a
+    /// [time](Self::set_credit_time), the bytes are those of the present rate.
     #[must_use]
     pub fn credits(&self) -> Credits {
         let Credits { packets, bytes } = self.pool.credits();

@@ -339,8 +339,10 @@ pub(crate) fn html(results: &Results) -> String {
             "Time is virtual: each packet arrived at its time in the capture. A packet's sojourn "
             "begins when the packet arrives and ends when its first bit leaves. The queue is the "
             "number of packets that were waiting when a packet arrived; after the last one "
-            "arrived, the number that had not left yet. Each point of a line stands for " (duration(results.timeline.width_ns())) " of the capture; where no "
-            "packet came, or none left, the line leads straight to the next point."
+            "arrived, the number that had not left yet. Each point of a line stands for "
+            (duration(results.timeline.width_ns()))
+            " of the capture; where no packet came, or none left, the line leads straight to the "
+            "next point."
         }
         "\n"
         p class="soft" {

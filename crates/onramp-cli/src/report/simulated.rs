@@ -18,6 +18,8 @@ pub(crate) struct Simulated<'a> {
     pub(crate) machine: &'a str,
     /// The command that wrote the page.
     pub(crate) command: &'a str,
+    /// Sentences about draws that are missing.
+    pub(crate) missing: &'a [String],
     pub(crate) rows: Vec<Row<'a>>,
 }
 
@@ -80,6 +82,7 @@ pub(crate) fn page(run: &Simulated<'_>) -> String {
     let body = html! {
         p class="meaning" { (lead(run)) }
         "\n"
+        @for sentence in run.missing { p class="failed" { (sentence) } "\n" }
         @for row in warnings { p class="failed" { (row.name) ": " (row.warning) } "\n" }
         (page::charts(&rates(rows)))
         (intervals(rows))
@@ -400,6 +403,7 @@ mod tests {
             scenario: &scenario,
             machine: "a box",
             command: "onramp sim run x",
+            missing: &["The run was interrupted.".to_owned()],
             rows: rows.iter().map(row).collect(),
         })
     }
@@ -420,6 +424,7 @@ mod tests {
         assert!(first.contains("Packets per second") && first.contains("data-figure=\"3000000\""));
         let next = rest.split_once("<svg ").expect("another chart").0;
         assert!(next.contains("<h2>What the processors did</h2>"), "one chart: {next}");
+        assert!(before.contains("<p class=\"failed\">The run was interrupted.</p>"), "{before}");
         assert!(!page.contains("thin line"), "one draw has no interval");
         assert!(!page.contains("pacing_bits_per_second"), "what the scenario does not have");
     }

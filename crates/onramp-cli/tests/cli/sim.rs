@@ -369,6 +369,10 @@ fn an_interrupted_simulation_prints_what_has_ended() {
     assert!(stderr(&output).contains("nothing was measured to its end"), "{}", stderr(&output));
     assert_eq!(text(&output), "");
     assert_eq!(read_json(&folder.path().join("out.json")), document, "the earlier one stays");
+
+    let output = interrupted("sim run udp-480 --json out.json", 1, folder.path());
+    assert!(stderr(&output).contains("nothing was measured to its end"), "{}", stderr(&output));
+    assert_eq!(read_json(&folder.path().join("out.json")), document, "the earlier one stays");
 }
 
 /// The combinations that are whole are in the file, from which the sweep goes on.

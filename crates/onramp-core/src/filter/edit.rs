@@ -59,8 +59,8 @@ impl Filters {
         }
     }
 
-    /// Returns where the filters with these places, which are sorted, are among all filters. Those of
-    /// a chain or a preference stand beside each other, so no others are there.
+    /// Returns where the filters with these places, which are sorted, are among all filters. Those
+    /// of a chain or a preference stand beside each other, so no others are there.
     pub(super) fn span(&self, places: &[Place]) -> Range<usize> {
         let (Some(first), Some(last)) = (places.first(), places.last()) else { return 0..0 };
         let from = self.filters.partition_point(|filter| filter.place() < *first);

@@ -20,8 +20,8 @@ const HELP: &[(&str, &str)] = &[
     ("q", "quit"),
 ];
 
-/// A column of the table beside the names: its heading, its least width in cells, and the sort order
-/// that sorts the rows by this column, if there is one.
+/// A column of the table beside the names: its heading, its least width in cells, and the sort
+/// order that sorts the rows by this column, if there is one.
 type Column = (&'static str, u16, Option<Sort>);
 
 const COLUMNS: [Column; 7] = [

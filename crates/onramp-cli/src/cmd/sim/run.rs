@@ -5,15 +5,15 @@ use std::time::Duration;
 
 use anyhow::Result;
 use onramp_multicore::{Description, Scenario};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::draws::{self, Common, Job, Subject};
 use super::summary::{self, Spread};
 use crate::error::usage;
 use crate::output::{self, Output};
-use crate::progress::Progress;
 use crate::report::json::{number, pretty};
 use crate::report::simulated::{self, Row, Simulated};
+use crate::watch;
 
 /// Simulate one load on a machine of many processors
 ///
@@ -56,29 +56,28 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let json_output = args.json.as_deref().map(Output::new).transpose()?;
     let html_output = args.html.as_deref().map(Output::new).transpose()?;
     output::distinct(&[("--json", json_output.as_ref()), ("--html", html_output.as_ref())])?;
-    let mut subjects: Vec<_> =
-        args.designs.iter().map(|design| Subject::Design(&scenario, design)).collect();
-    if subjects.is_empty() {
-        subjects.push(Subject::Scenario(&scenario));
-    }
-    let draws = usize::try_from(args.common.draws).unwrap_or(usize::MAX);
-    let jobs = subjects
-        .iter()
-        .flat_map(|subject| args.common.seeds().map(|seed| Job { subject: *subject, seed }));
-    let jobs: Vec<_> = jobs.collect();
-    let mut progress = Progress::begin(jobs.len(), Duration::from_secs(20) * len(&jobs));
-    let mut results = Vec::new();
-    draws::simulate(&jobs, |number, result| {
-        progress.step(&format!("draw {}", number + 1));
-        results.push(result);
-        Ok(())
-    })?;
-    drop(progress);
-    let parts = match &args.designs[..] {
-        [] => vec![(None, &results[..])],
-        designs => designs.iter().map(Some).zip(results.chunks(draws)).collect(),
+    let subjects: Vec<_> = match &args.designs[..] {
+        [] => vec![(None, Subject::Scenario(&scenario))],
+        designs => {
+            designs.iter().map(|name| (Some(name), Subject::Design(&scenario, name))).collect()
+        }
     };
-    let mut done = Vec::new();
+    let draws = usize::try_from(args.common.draws).unwrap_or(usize::MAX);
+    let steps = draws.saturating_mul(subjects.len());
+    let expected = draws::expected(EACH, subjects.len(), args.common.draws);
+    let (parts, outcome) = watch::measure(steps, expected, |steps| {
+        let mut parts: Vec<Part<'_>> = Vec::new();
+        for (name, subject) in subjects {
+            let jobs: Vec<_> = args.common.seeds().map(|seed| Job { subject, seed }).collect();
+            let draws = draws::in_steps(name.map_or("link", |name| name), &jobs, steps);
+            if !draws.is_empty() {
+                parts.push((name, draws));
+            }
+        }
+        parts
+    })?;
+    outcome.has_results(parts.len())?;
+    let mut done = vec![outcome.verdict()];
     if ![&json_output, &html_output].into_iter().flatten().any(Output::is_stdout) {
         let titled = |design: Option<&String>| {
             design.map_or_else(
@@ -87,21 +86,27 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             )
         };
         let report = parts.iter().map(|(design, draws)| text(&titled(*design), draws));
-        done.push(output::print(&report.collect::<String>()));
+        done.push(output::print(&format!("{}{}", report.collect::<String>(), outcome.text())));
     }
     if let Some(output) = json_output {
-        done.push(output.write(&pretty(&document(args, &scenario, &parts))));
+        let mut document = document(args, &scenario, &parts);
+        outcome.insert(&mut document);
+        done.push(output.write(&pretty(&Value::Object(document))));
     }
     if let Some(output) = html_output {
-        done.push(output.write(&page(args, &scenario, &parts)?));
+        let missing = outcome.sentences();
+        done.push(output.write(&page(args, &scenario, &parts, &missing)?));
     }
     output::all(done)
 }
 
 /// The results of each design, with its name; without a name those of a link.
-type Part<'a> = (Option<&'a String>, &'a [Value]);
+type Part<'a> = (Option<&'a String>, Vec<Value>);
 
-fn document(args: &Args, scenario: &Scenario, parts: &[Part<'_>]) -> Value {
+/// How long a draw of a load on hundreds of processors takes.
+const EACH: Duration = Duration::from_secs(20);
+
+fn document(args: &Args, scenario: &Scenario, parts: &[Part<'_>]) -> Map<String, Value> {
     let row = |(design, draws): &Part<'_>| {
         let design = (*design)?;
         Some(json!({ "design": design, "summary": summary::json(draws), "draws": draws }))
@@ -109,20 +114,21 @@ fn document(args: &Args, scenario: &Scenario, parts: &[Part<'_>]) -> Value {
     let rows: Vec<_> = parts.iter().filter_map(row).collect();
     let link =
         parts.iter().find(|(design, _)| design.is_none()).map_or(&[][..], |(_, draws)| draws);
-    json!({
-        "schema": "onramp.sim.run",
-        "version": 1,
-        "onramp": env!("CARGO_PKG_VERSION"),
-        "scenario": scenario,
-        "seed": args.common.seed,
-        "designs": rows,
-        "summary": summary::json(link),
-        "draws": link,
-    })
+    let entries = [
+        ("schema", json!("onramp.sim.run")),
+        ("version", json!(1)),
+        ("onramp", json!(env!("CARGO_PKG_VERSION"))),
+        ("scenario", json!(scenario)),
+        ("seed", json!(args.common.seed)),
+        ("designs", json!(rows)),
+        ("summary", summary::json(link)),
+        ("draws", json!(link)),
+    ];
+    entries.map(|(key, value)| (key.to_owned(), value)).into_iter().collect()
 }
 
 /// Returns what the page shows of one design.
-fn row<'a>((design, draws): &Part<'a>) -> Row<'a> {
+fn row<'a>((design, draws): &'a Part<'_>) -> Row<'a> {
     let rate = summary::spread(draws, "packets_per_second");
     Row {
         name: design.map_or("Onramp", |design| design),
@@ -136,13 +142,19 @@ fn row<'a>((design, draws): &Part<'a>) -> Row<'a> {
     }
 }
 
-fn page(args: &Args, scenario: &Scenario, parts: &[Part<'_>]) -> Result<String> {
+fn page(
+    args: &Args,
+    scenario: &Scenario,
+    parts: &[Part<'_>],
+    missing: &[String],
+) -> Result<String> {
     let machine = Description::find(&scenario.machine)?.title;
     Ok(simulated::page(&Simulated {
         title: &scenario.title,
         scenario: &json!(scenario),
         machine: &machine,
         command: &command(args),
+        missing,
         rows: parts.iter().map(row).collect(),
     }))
 }
@@ -156,10 +168,6 @@ fn command(args: &Args) -> String {
         designs => format!(" --designs {}", designs.join(",")),
     };
     format!("onramp sim run {name}{designs} --draws {draws} --seed {seed}")
-}
-
-fn len(jobs: &[Job<'_>]) -> u32 {
-    u32::try_from(jobs.len()).unwrap_or(u32::MAX)
 }
 
 fn text(title: &str, draws: &[Value]) -> String {
