@@ -154,7 +154,6 @@ def test_a_datagram_leaves_at_its_time(receiver):
     link = onramp.Link(HERE, qdisc="fq", completions=True)
     due = time.monotonic() + 0.05
     assert link.try_send(receiver.getsockname(), [b"later"], txtime=due) == 1
-    assert link.in_flight() == 1 and link.completions() == []
     while link.in_flight():
         assert select.select([link.fileno()], [], [], LONG)[0]
         link.run()

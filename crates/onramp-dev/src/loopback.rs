@@ -105,9 +105,10 @@ struct Waiting(Mutex<Vec<Weak<DeviceWaker>>>);
 ///
 /// When a receiver has no room for a packet, the whole queue is full: the packet and all packets
 /// behind it stay in the burst. So a slow receiver loses no packet, but delays all traffic that
-/// shares the queue. A queue to which a waker was [attached](Device::attach), as a port does, is
-/// woken when that receiver takes packets or is dropped. Without a waker, the queue asks its caller
-/// to offer the packets again after 50 µs, and doubles that time with each attempt, up to 1 ms.
+/// shares the queue. A queue to which a waker was [attached](Device::attach) that
+/// [wakes](DeviceWaker::wakes) a thread, as a link does, is woken when that receiver takes packets
+/// or is dropped. Otherwise, the queue asks its caller to offer the packets again after 50 µs, and
+/// doubles that time with each attempt, up to 1 ms.
 ///
 /// A packet that a receiver takes holds in [`txtime_ns`](onramp_queue::Meta::txtime_ns) the time at
 /// which the queue sent it.
@@ -210,6 +211,12 @@ impl Network {
         Some(Receiver { reader, taken, waker, stats, waiting, forks: watch_forks() })
     }
 
+    /// Wakes all queues that wait until a receiver has room, for example because what is behind
+    /// them will drop their packets.
+    pub fn wake_queues(&self) {
+        self.0.0.iter().for_each(|end| end.waiting.wake());
+    }
+
     /// Returns the counters of place `index`; `None` if the network has no such place.
     #[must_use]
     pub fn receiver_stats(&self, index: usize) -> Option<Arc<ReceiverStats>> {
@@ -270,7 +277,7 @@ impl Device for Loopback {
     }
 
     fn attach(&mut self, waker: DeviceWaker) {
-        self.waker = Some(Arc::new(waker));
+        self.waker = waker.wakes().then(|| Arc::new(waker));
     }
 
     fn transmit(
@@ -439,7 +446,8 @@ impl Receiver {
 impl Drop for Receiver {
     fn drop(&mut self) {
         let left = self.reader.close().len() + self.taken.len();
-        if self.reader.is_wanted() {
+        // In a child of `fork`, another thread of the parent may have held the lock of the list.
+        if self.reader.is_wanted() && !self.is_copy() {
             self.waiting.wake();
         }
         // Relaxed: the counter is only reported; no thread acts on it. `abandoned` is no `Counter`,

@@ -8,8 +8,8 @@ use std::path::Path;
 use onramp_core::{Instant, Setup, Tree};
 use onramp_host::Host;
 
-/// The length of the short batches: so many classes, and as many filters.
-const SHORT: usize = 2_500;
+/// The length of the short batches: so many classes, and half as many filters again.
+const SHORT: usize = 1_000;
 /// How many times as long the long batch is.
 const TIMES: usize = 4;
 /// How often to measure again before work that seems to grow too fast is a failure.
@@ -78,8 +78,9 @@ fn exec(host: &mut Host, line: &str) {
 const ROOT: &str = "qdisc add dev d0 root handle 1: htb default 1";
 const TABLE: &str = "filter add dev d0 parent 1: protocol ip pref 1 handle 2: u32 divisor 256";
 
-/// Returns the lines that add or delete `count` classes of `htb` and `count` filters of `u32`, one
-/// for each class.
+/// Returns the lines that add or delete `count` classes of `htb` and filters of `u32`: for each class
+/// one in a table, and for each second class one that is the only one of its preference (`u32` has
+/// at most 2,048 tables).
 fn lines(part: Part, count: usize) -> Vec<String> {
     let class = |number| match part {
         Part::Add => format!("class add dev d0 parent 1: classid 1:{number:x} htb rate 1mbit"),
@@ -98,10 +99,24 @@ fn lines(part: Part, count: usize) -> Vec<String> {
             Part::Delete => format!("filter del dev d0 parent 1: pref 1 {handle} u32"),
         }
     };
-    let (classes, filters) = ((1..=count).map(class), (1..=count).map(filter));
+    let alone = |number: usize| {
+        let pref = 100 + number;
+        match part {
+            Part::Add => format!(
+                "filter add dev d0 parent 1: protocol ip pref {pref} u32 match ip tos {} 0xff \
+                 flowid 1:{number:x}",
+                number & 255
+            ),
+            Part::Delete => format!("filter del dev d0 parent 1: pref {pref}"),
+        }
+    };
+    let numbers = 1..=count;
+    let alone = numbers.clone().step_by(2).map(alone);
+    let classes = numbers.clone().map(class);
+    let filters = numbers.map(filter);
     match part {
-        Part::Add => classes.chain([TABLE.to_owned()]).chain(filters).collect(),
-        Part::Delete => filters.chain(classes).collect(),
+        Part::Add => classes.chain([TABLE.to_owned()]).chain(filters).chain(alone).collect(),
+        Part::Delete => filters.chain(alone).chain(classes).collect(),
     }
 }
 

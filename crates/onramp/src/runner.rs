@@ -161,6 +161,12 @@ impl Rig {
             self.threads.wake(self.runners[0].post.holder());
         }
     }
+
+    /// For the first runner, which looks for the next recall at the end of its round: notes that
+    /// tasks want one at `at` (nanoseconds).
+    pub(crate) fn recall_later(&self, at: u64) {
+        self.recalls.note(at);
+    }
 }
 
 /// A link, as far as its runners need to know it.

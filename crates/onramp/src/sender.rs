@@ -15,14 +15,16 @@ use std::time::Duration;
 
 use onramp_core::{Clock, Instant, QUOTA};
 use onramp_dev::ThreadWaker;
-use onramp_queue::{Completion, Credits, DropReason, Layer, PAYLOAD_MAX, Packet, PacketList, Pool};
+use onramp_queue::{
+    Completion, Credits, DropReason, Layer, NEVER, PAYLOAD_MAX, Packet, PacketList, Pool,
+};
 
 use self::credit_time::CreditTime;
 use self::message::LENT_MIN;
 use self::watch::Watched;
 use crate::shared::{Handle, Shared};
 use crate::stats::{SenderCounters, SenderEnd};
-use crate::sync::atomic::{AtomicBool, AtomicU32};
+use crate::sync::atomic::{AtomicU32, AtomicU64};
 use crate::sync::thread;
 use crate::{Flow, Mapping, Rejected, SendError, TrySendError};
 
@@ -79,7 +81,7 @@ impl Sender {
             counters: SenderCounters::default(),
             bell: Arc::new(bell),
             lacks_with: AtomicU32::new(0),
-            looks: AtomicBool::new(false),
+            looks_at: AtomicU64::new(NEVER),
         });
         handle.shared.add_sender(end.clone());
         let (waker, corked) = (ThreadWaker::default(), Vec::new());

@@ -300,7 +300,7 @@ impl Serves<BoxDevice> for Shared {
         self.ring_all();
     }
     fn recall(&self) {
-        self.recall_all();
+        self.recall_all(self.clock.now());
     }
 }
 

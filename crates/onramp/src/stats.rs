@@ -7,7 +7,7 @@ use onramp_core::stats::PortSnapshot as Port;
 use onramp_queue::{Bell, Counter, DropReason};
 
 use crate::runner::RunnerStats;
-use crate::sync::atomic::{AtomicBool, AtomicU32};
+use crate::sync::atomic::{AtomicU32, AtomicU64};
 
 pub use onramp_core::stats::PortSnapshot;
 
@@ -33,11 +33,11 @@ pub(crate) struct SenderEnd {
     /// The bell of the sender (a flag and a waker), by which other threads wake the sender even if
     /// no packet of it is in the link.
     pub(crate) bell: Arc<Bell>,
-    /// Number of packets that the sender had out when it last looked for a credit in vain.
+    /// Number of packets that the sender had out when it last looked for a credit.
     pub(crate) lacks_with: AtomicU32,
-    /// Whether the sender's task has asked to be woken at the next recall, to look whether packets
-    /// have come home.
-    pub(crate) looks: AtomicBool,
+    /// When the sender's task wants to be woken to look whether packets have come home, nanoseconds
+    /// on the link's clock; `u64::MAX`: it does not.
+    pub(crate) looks_at: AtomicU64,
 }
 
 /// Sums of the counters of several senders.

@@ -187,11 +187,13 @@ fn rates(rows: &[Row<'_>]) -> Option<Scene> {
 
 /// Says what the thin lines in the chart of rates are.
 fn intervals(rows: &[Row<'_>]) -> Markup {
-    let draws = rows.first().map_or(0, |row| row.draws.len());
+    let draws = rows.iter().map(|row| row.draws.len());
+    let (least, most) = (draws.clone().min().unwrap_or(0), draws.max().unwrap_or(0));
+    let count = if least == most { most.to_string() } else { format!("{least} to {most}") };
     html! {
-        @if draws > 1 {
+        @if most > 1 {
             p class="soft" {
-                "A bar is the median of " (draws) " simulations, each with other values of what "
+                "A bar is the median of " (count) " simulations, each with other values of what "
                 "memory and software cost. Nine of ten simulations lie on the thin line."
             }
             "\n"
@@ -303,7 +305,7 @@ fn locks(rows: &[Row<'_>]) -> Markup {
     html! {
         @if !table.is_empty() { (page::cards(3, &head, &table)) }
         @if !without.is_empty() {
-            p { "No thread waits for a lock with " (without.join(", ")) "." }
+            p { "No lock was counted of " (without.join(", ")) "." }
             "\n"
         }
     }

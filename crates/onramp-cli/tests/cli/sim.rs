@@ -348,13 +348,12 @@ fn interrupted(line: &str, draw: usize, folder: &Path) -> Output {
 #[test]
 fn an_interrupted_simulation_prints_what_has_ended() {
     let folder = tempfile::tempdir().expect("a folder");
-    let text = |output: &Output| String::from_utf8(output.stdout.clone()).expect("UTF-8");
     // A line of progress comes after each twentieth of the expected time, but not sooner than after
     // five seconds; so the number of draws depends on the number of processors.
     let draws = 20 * std::thread::available_parallelism().map_or(1, usize::from);
     let line = format!("sim published --only 2009-udp --draws {draws} --json out.json");
     let output = interrupted(&line, 2, folder.path());
-    let table = text(&output);
+    let table = stdout(&output);
     assert!(table.contains(&format!(" of {draws} draws\n")), "{table}");
     assert!(table.contains("\ninterrupted by SIGINT"), "{table}");
     let document = read_json(&folder.path().join("out.json"));
@@ -367,7 +366,7 @@ fn an_interrupted_simulation_prints_what_has_ended() {
     let line = format!("sim published --only 2025-before-pinned --draws {draws} --json out.json");
     let output = interrupted(&line, 1, folder.path());
     assert!(stderr(&output).contains("nothing was measured to its end"), "{}", stderr(&output));
-    assert_eq!(text(&output), "");
+    assert_eq!(stdout(&output), "");
     assert_eq!(read_json(&folder.path().join("out.json")), document, "the earlier one stays");
 
     let output = interrupted("sim run udp-480 --json out.json", 1, folder.path());
@@ -397,11 +396,25 @@ fn an_interrupted_sweep_goes_on_later() {
     let rows = rows.as_array().expect("rows");
     let draws = |row: &Value| row["draws"].as_array().map(Vec::len);
     assert!(rows.iter().all(|row| draws(row) == Some(3)), "only whole ones: {rows:?}");
+    let threads: Vec<_> = (1..=rows.len() + 1).map(|threads| threads.to_string()).collect();
+    let threads = threads.join(",");
+    let line = format!("sim sweep {scenario} --threads {threads} --draws 3 --json {file_name}");
+    let output = run(&format!("{line} --resume"));
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let resumed = read_json(&file)["rows"].take();
+    let resumed = resumed.as_array().expect("rows");
+    assert_eq!((&resumed[..rows.len()], resumed.len()), (&rows[..], rows.len() + 1));
 }
 
 /// Also where standard error is no terminal.
 #[test]
 fn calibration_says_how_long_it_takes() {
-    let output = run("sim calibrate");
-    assert!(stderr(&output).starts_with("onramp: measures this machine for some seconds, half a"));
+    let mut command = onramp(["sim", "calibrate"]);
+    let mut child = command.stderr(Stdio::piped()).spawn().expect("the program runs");
+    let told = BufReader::new(child.stderr.take().expect("a pipe")).lines().next();
+    let told = told.expect("a line").expect("UTF-8");
+    // The measurement itself would take all processors.
+    child.kill().expect("it can be ended");
+    child.wait().expect("it ends");
+    assert!(told.starts_with("onramp: measures this machine for some seconds"), "{told}");
 }

@@ -229,15 +229,15 @@ pub struct DeviceWaker(Arc<Connection>);
 #[derive(Debug)]
 struct Connection {
     room: Room,
-    /// Makes a thread visit the port.
-    visit: Waker,
+    /// Makes a thread visit the port; `None`: nobody does that.
+    visit: Option<Waker>,
 }
 
 impl Default for DeviceWaker {
     /// Makes a handle that wakes no thread: the next owner of the port offers the device its
     /// packets.
     fn default() -> Self {
-        Self::new(Waker::noop().clone())
+        Self(Arc::new(Connection { room: Room::default(), visit: None }))
     }
 }
 
@@ -249,7 +249,7 @@ impl DeviceWaker {
     /// [visit](super::Port::visit) the port soon.
     #[must_use]
     pub fn new(visit: Waker) -> Self {
-        Self(Arc::new(Connection { room: Room::default(), visit }))
+        Self(Arc::new(Connection { room: Room::default(), visit: Some(visit) }))
     }
 
     /// Tells the port that the device has room again. If the port waits for that, it offers the
@@ -262,9 +262,19 @@ impl DeviceWaker {
     /// `transmit` is just refusing packets is not lost. When the port is closed or gone, the call
     /// does nothing.
     pub fn wake(&self) {
-        if self.0.room.announce() {
-            self.0.visit.wake_by_ref();
+        if self.0.room.announce()
+            && let Some(visit) = &self.0.visit
+        {
+            visit.wake_by_ref();
         }
+    }
+
+    /// Whether [`wake`](Self::wake) makes a thread visit the port: false for the default handle,
+    /// with which a device has to ask for the time of the next call
+    /// ([`Transmitted::retry_at`](super::Transmitted::retry_at)).
+    #[must_use]
+    pub fn wakes(&self) -> bool {
+        self.0.visit.is_some()
     }
 
     /// For the port's owner, whose packets the device did not take: see [`Room::want`].

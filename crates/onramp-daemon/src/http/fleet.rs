@@ -47,12 +47,18 @@ impl FleetTable {
 
     /// Returns the document `onramp.fleet-table`. If the engine does not answer, the document says
     /// why, and has the limits as they were when it last answered.
-    pub(super) async fn document(&self) -> Value {
+    pub(super) async fn document(self: &Arc<Self>) -> Value {
+        let this = Arc::clone(self);
+        // A client that leaves does not end the question: others wait for the answer.
+        let asked = tokio::spawn(async move { this.ask().await });
+        asked.await.unwrap_or_else(|error| document(&[], None, Some(&error.to_string())))
+    }
+
+    /// Asks the engine if that is due, and returns the document.
+    async fn ask(&self) -> Value {
         // Clients that ask meanwhile wait here, and then get the same answer.
         let mut latest = self.latest.lock().await;
         if is_due(latest.asked, Instant::now()) {
-            // A client that leaves ends the question. The next one must wait for its turn, too.
-            latest.asked = Some(Instant::now());
             match timeout(PATIENCE, read(&self.engine, None)).await {
                 Ok(Ok(limits)) => {
                     latest.read = Some((Instant::now(), limits));
@@ -67,6 +73,8 @@ impl FleetTable {
                     ));
                 }
             }
+            // From the answer on, so that the clients that have waited meanwhile get this one.
+            latest.asked = Some(Instant::now());
         }
         let age = latest.read.as_ref().map(|(at, _)| at.elapsed());
         let limits = latest.read.as_ref().map_or(&[][..], |(_, limits)| limits);
@@ -143,6 +151,19 @@ mod tests {
         let asked = Some(now);
         assert!(!is_due(asked, now) && !is_due(asked, now + Duration::from_millis(999)));
         assert!(is_due(asked, now + PERIOD));
+    }
+
+    /// The engine takes connections and never answers. All who ask at the same time wait for one
+    /// question.
+    #[tokio::test(start_paused = true)]
+    async fn those_who_wait_get_the_same_answer() {
+        let engine = std::net::TcpListener::bind("127.0.0.1:0").expect("a socket");
+        let url = format!("redis://{}", engine.local_addr().expect("an address"));
+        let table = FleetTable::new(&Engine::new(&url, None).expect("a URL"));
+        let begun = Instant::now();
+        let (one, two, three) = tokio::join!(table.document(), table.document(), table.document());
+        assert!(begun.elapsed() < PATIENCE + PERIOD, "{:?}", begun.elapsed());
+        assert!(one["error"].is_string() && one == two && two == three, "{one}");
     }
 
     #[test]

@@ -178,13 +178,17 @@ impl Source {
         }
     }
 
-    /// Sends packets until `end`, or until the thread is told to stop. Returns why it ended.
+    /// Sends packets until `end`, or until the thread is told to stop. Returns why it ended. Sends
+    /// what was due until `end` even if the thread first runs after it.
     fn send(&mut self, end: Instant, orders: &Orders) -> Ended {
+        let mut has_sent = false;
         loop {
             let now = MonotonicClock.now();
-            if now >= end {
+            if now >= end && std::mem::replace(&mut has_sent, true) {
                 return Ended::Time;
             }
+            let now = now.min(end);
+            has_sent = true;
             // Relaxed: the thread looks again and again.
             if orders.stop.load(Ordering::Relaxed) {
                 return Ended::Stopped;

@@ -87,6 +87,15 @@ fn a_full_queue_is_asked_again_later() {
     assert_eq!(device.stats().full.get(), 3);
 }
 
+/// A waker that wakes no thread is as good as none.
+#[test]
+fn a_queue_whose_waker_wakes_nobody_is_asked_again_later() {
+    let (mut queue, _receiver) = loopback(1);
+    queue.attach(DeviceWaker::default());
+    let (mut burst, mut done) = (packets(0, 0, 2), PacketList::new());
+    assert_eq!(queue.transmit(&mut burst, &mut done, Instant(0)).retry_at, Some(Instant(50_000)));
+}
+
 /// A port over a queue, and what the port asks of its runner.
 struct OverQueue {
     port: Port<Loopback>,

@@ -132,6 +132,10 @@ impl LinkEnd {
         }
         // A device that goes down gets no packets before it begins to drop them.
         self.up.store(up, Ordering::Relaxed); // Relaxed: `up` orders no other memory access.
+        // The queues that wait for room here drop their packets now.
+        if let Some(inbox) = self.inbox.as_ref().filter(|_| !up) {
+            inbox.wake_queues();
+        }
         // A file begins after the device has begun to take packets.
         let start = self.files.as_ref().and_then(|files| files.read.as_ref());
         if up && start.is_some_and(|(start, _)| start.start().is_err()) {

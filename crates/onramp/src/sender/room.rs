@@ -13,7 +13,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use onramp_core::{Clock, Instant, PortWaker};
-use onramp_queue::Armed;
+use onramp_queue::{Armed, NEVER};
 
 use super::{Sender, is_over};
 use crate::Flow;
@@ -72,7 +72,7 @@ impl Sender {
         let payload = u32::try_from(payload).unwrap_or(u32::MAX);
         self.told_full = false;
         // Relaxed: a bell that rings although the task waits no longer does no harm.
-        self.end.looks.store(false, Ordering::Relaxed);
+        self.end.looks_at.store(NEVER, Ordering::Relaxed);
         loop {
             if self.reclaim() > 0 {
                 self.waits_since = None;

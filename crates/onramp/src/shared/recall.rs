@@ -7,7 +7,7 @@ use std::mem;
 use std::sync::Arc;
 
 use onramp_core::Instant;
-use onramp_queue::Bell;
+use onramp_queue::{Bell, NEVER};
 
 use super::Shared;
 use crate::stats::SenderEnd;
@@ -52,24 +52,37 @@ impl Shared {
         }
     }
 
-    /// Has the bell of `end`, a sender's, rung at `at`, or earlier if another task asked for an
-    /// earlier time. Takes no lock. Call this before looking whether there is anything to wait for.
+    /// Has the bell of `end`, a sender's, rung at `at`. Takes no lock. Call this before looking
+    /// whether there is anything to wait for.
     pub(crate) fn look_at(&self, end: &SenderEnd, at: Instant) {
         // Relaxed: `recall_by` publishes the request.
-        end.looks.store(true, Ordering::Relaxed);
+        end.looks_at.store(at.0, Ordering::Relaxed);
         self.rig.recall_by(at);
     }
 
-    /// Wakes the tasks that have asked for a recall. A task that still waits asks again.
-    pub(super) fn recall_all(&self) {
+    /// Wakes the tasks that have asked for a recall, and the tasks of the senders that want to look
+    /// at `now` or before. A task that still waits asks again.
+    pub(super) fn recall_all(&self, now: Instant) {
         let Some(mut senders) = self.senders() else { return };
         let mut bells = mem::take(&mut senders.recalls.bells);
-        // Relaxed: the thread that calls this has taken the time of the recall, and so sees all
-        // requests that were made before.
-        let looks = |end: &&Arc<SenderEnd>| end.looks.swap(false, Ordering::Relaxed);
-        bells.extend(senders.live.iter().filter(looks).map(|end| Arc::clone(&end.bell)));
+        let mut next = NEVER;
+        for end in &senders.live {
+            // Relaxed: the thread that calls this has taken the time of the recall, and so sees all
+            // requests that were made before.
+            let at = end.looks_at.load(Ordering::Relaxed);
+            if at > now.0 {
+                next = next.min(at);
+            } else {
+                bells.push(Arc::clone(&end.bell));
+                // If this fails, the sender has stored a later time meanwhile, and asked for it.
+                // Relaxed: as above.
+                let relaxed = Ordering::Relaxed;
+                let _ = end.looks_at.compare_exchange(at, NEVER, relaxed, relaxed);
+            }
+        }
         // Release the lock first, as in `ring_all`.
         drop(senders);
+        self.rig.recall_later(next);
         bells.iter().for_each(|bell| bell.ring());
     }
 
@@ -79,7 +92,7 @@ impl Shared {
         if let Some(mut senders) = self.senders() {
             senders.recalls.ended = Some(blocked);
         }
-        self.recall_all();
+        self.recall_all(Instant(NEVER - 1));
     }
 
     /// Returns the number of tasks that have asked for a recall.

@@ -2,12 +2,16 @@
 
 use std::time::Duration;
 
+use std::task::Waker;
+
 use onramp_core::Facts;
 use onramp_dev::Null;
-use onramp_queue::DropReason;
+use onramp_queue::{Armed, DropReason, NEVER, Pool};
 
 use super::*;
 use crate::Link;
+use crate::stats::SenderCounters;
+use crate::sync::atomic::AtomicU32;
 
 /// A timeout longer than any of these tests takes.
 const LONG: Duration = Duration::from_secs(500);
@@ -221,6 +225,36 @@ fn credits_are_shared_out_as_ports_come_and_go() {
     assert_eq!(share(), 8_192);
     link.add_port(Null::default()).expect("there is room");
     assert_eq!(share(), 8_192 * 3 / 2);
+}
+
+/// A recall wakes the tasks whose time to look has come, and no others, for which it notes another
+/// recall.
+#[test]
+fn a_recall_wakes_those_whose_time_has_come() {
+    let link = Link::devices([boxed()]).manual().build().expect("a link");
+    let shared = &link.handle.shared;
+    let mut senders = [5, 9, NEVER].map(|at| {
+        let mut pool = Pool::new(Credits { packets: 1, bytes: 1 });
+        let bell = Arc::new(pool.bell().expect("the first"));
+        let (counters, lacks_with) = (SenderCounters::default(), AtomicU32::new(0));
+        let looks_at = AtomicU64::new(NEVER);
+        let end = Arc::new(SenderEnd { counters, bell, lacks_with, looks_at });
+        shared.add_sender(end.clone());
+        if at != NEVER {
+            shared.look_at(&end, Instant(at));
+        }
+        (pool, end)
+    });
+    for (now, rung) in [(7, [true, false, false]), (8, [false; 3]), (9, [false, true, false])] {
+        shared.recall_all(Instant(now));
+        let woken = senders.each_mut().map(|(pool, _)| {
+            let armed = pool.listen(Waker::noop());
+            pool.disarm();
+            armed == Armed::Ready
+        });
+        assert_eq!(woken, rung, "at {now}");
+    }
+    senders.iter().for_each(|(_, end)| shared.remove_sender(end));
 }
 
 /// A link is shut while a port holds packets, because a thread owned the port for longer than the

@@ -39,7 +39,8 @@ fn stays(link: &Link, sender: &mut Sender, flow: &Flow) {
 /// on port 0.
 fn all_marked(ports: usize) -> (Link, Sender, Flow) {
     let link = Link::devices((0..ports).map(|_| null())).ports_max(ports);
-    // A runner that rings the sender's bell makes the next poll look twice.
+    // The sender must not lose patience: a runner would wake it then, and its next poll would serve
+    // ports twice.
     let link = link.qdisc("fq horizon 4000s").credits(credits(2)).patience(2 * LONG);
     let link = link.build().unwrap();
     for port in 0..ports {

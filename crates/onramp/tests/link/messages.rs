@@ -35,7 +35,6 @@ fn one_call_sends_what_several_calls_send() {
                 sender.try_send_message(&flow, &message).expect("there is room");
             }
         }
-        assert!(sender.in_flight() > 0, "the last message waits");
         while sender.in_flight() > 0 {
             link.run();
             sender.reclaim();

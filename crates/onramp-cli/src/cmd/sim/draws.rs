@@ -21,6 +21,9 @@ use crate::error::usage;
 /// The pause between two looks whether a simulation, which takes seconds, has ended.
 const LOOK: Duration = Duration::from_millis(10);
 
+/// How long a draw of a load on hundreds of processors takes.
+pub(crate) const EACH: Duration = Duration::from_secs(20);
+
 /// What a process simulates.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Subject<'a> {
@@ -104,7 +107,8 @@ fn cpus() -> usize {
 
 /// Simulates all jobs, as many at a time as there are processors. Calls `done` with each result, in
 /// the order of the jobs. If the run is stopped ([`onramp_lab::measure::stop`]), ends the
-/// simulations in progress, and calls `done` for those that have come to their end.
+/// simulations in progress, and calls `done` for those that have come to their end, up to the first
+/// that has not.
 pub(crate) fn simulate(
     jobs: &[Job<'_>],
     mut done: impl FnMut(usize, Value) -> Result<()>,
@@ -138,8 +142,9 @@ pub(crate) fn simulate(
                 due += 1;
             }
         }
-        // If the run was stopped, draws have ended beside others that have not.
-        waiting.into_iter().try_for_each(|(number, result)| done(number, result?))
+        // If the run was stopped, draws may have ended whose predecessors have not. Without these,
+        // a later draw could be taken for the first one, the middle of all intervals.
+        waiting.into_values().try_for_each(|result| result.map(drop))
     })
 }
 
@@ -181,11 +186,14 @@ fn draw(job: &Job<'_>) -> Result<Option<Value>> {
             let mut bytes = Vec::new();
             out.read_to_end(&mut bytes).map(|_| bytes)
         });
+        let said = scope.spawn(move || {
+            let mut bytes = Vec::new();
+            err.read_to_end(&mut bytes).map(|_| bytes)
+        });
         let status = await_or_kill(&mut child);
-        let mut said = Vec::new();
-        let read = err.read_to_end(&mut said).map(|_| said);
-        let result = result.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        (status, result, read)
+        let [result, said] = [result, said]
+            .map(|reader| reader.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+        (status, result, said)
     });
     let lost = "a simulation was lost";
     let Some(status) = status.context(lost)? else { return Ok(None) };

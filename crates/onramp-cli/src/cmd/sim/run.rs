@@ -1,7 +1,6 @@
 //! The command `onramp sim run`: simulates one scenario.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use anyhow::Result;
 use onramp_multicore::{Description, Scenario};
@@ -64,7 +63,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     };
     let draws = usize::try_from(args.common.draws).unwrap_or(usize::MAX);
     let steps = draws.saturating_mul(subjects.len());
-    let expected = draws::expected(EACH, subjects.len(), args.common.draws);
+    let expected = draws::expected(draws::EACH, subjects.len(), args.common.draws);
     let (parts, outcome) = watch::measure(steps, expected, |steps| {
         let mut parts: Vec<Part<'_>> = Vec::new();
         for (name, subject) in subjects {
@@ -102,9 +101,6 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 
 /// The results of each design, with its name; without a name those of a link.
 type Part<'a> = (Option<&'a String>, Vec<Value>);
-
-/// How long a draw of a load on hundreds of processors takes.
-const EACH: Duration = Duration::from_secs(20);
 
 fn document(args: &Args, scenario: &Scenario, parts: &[Part<'_>]) -> Map<String, Value> {
     let row = |(design, draws): &Part<'_>| {

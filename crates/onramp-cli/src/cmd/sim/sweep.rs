@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use onramp_lab::measure::Steps;
@@ -50,9 +49,6 @@ pub(crate) struct Args {
     resume: bool,
 }
 
-/// How long a draw of a load on hundreds of processors takes.
-const EACH: Duration = Duration::from_secs(20);
-
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> Result<()> {
     let base = draws::scenario(&args.scenario)?;
@@ -64,7 +60,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     let rest = &cells[rows.len()..];
     let draws = usize::try_from(args.common.draws).unwrap_or(usize::MAX);
-    let expected = draws::expected(EACH, rest.len(), args.common.draws);
+    let expected = draws::expected(draws::EACH, rest.len(), args.common.draws);
     let simulate = |steps: &mut Steps<'_>| -> Result<()> {
         for cell in rest {
             let subject = Subject::Scenario(cell);

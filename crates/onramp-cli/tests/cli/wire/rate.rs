@@ -30,8 +30,8 @@ fn measured(output: &Output) -> Measured {
 }
 
 /// A server is ready before the client starts, and TCP passes at the rate and no faster. A busy
-/// machine can make it slow, down to a tenth of the rate in all tries but one of several, and can
-/// once let iperf3 begin its measurement late; `cake` also drops little.
+/// machine can make it slow, so one of ten tries has to reach a tenth of the rate, and can once let
+/// iperf3 begin its measurement late; `cake` also drops little.
 #[test]
 fn tcp_passes_at_the_rate() {
     if !has("iperf3") {
