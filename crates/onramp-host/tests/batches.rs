@@ -78,9 +78,9 @@ fn exec(host: &mut Host, line: &str) {
 const ROOT: &str = "qdisc add dev d0 root handle 1: htb default 1";
 const TABLE: &str = "filter add dev d0 parent 1: protocol ip pref 1 handle 2: u32 divisor 256";
 
-/// Returns the lines that add or delete `count` classes of `htb` and filters of `u32`: for each class
-/// one in a table, and for each second class one that is the only one of its preference (`u32` has
-/// at most 2,048 tables).
+/// Returns the lines that add or delete `count` classes of `htb` and filters of `u32`: for each
+/// class one in a table, and for each second class one that is the only one of its preference
+/// (`u32` has at most 2,048 tables).
 fn lines(part: Part, count: usize) -> Vec<String> {
     let class = |number| match part {
         Part::Add => format!("class add dev d0 parent 1: classid 1:{number:x} htb rate 1mbit"),
