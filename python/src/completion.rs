@@ -30,10 +30,10 @@ impl Completion {
         self.0.cookie
     }
 
-    /// The key of the flow.
+    /// The key of the flow, as it was given to ``send`` (its lower 63 bits).
     #[getter]
     fn flow(&self) -> u64 {
-        self.0.flow
+        self.key()
     }
 
     /// The length in bytes, headers included.
@@ -62,13 +62,20 @@ impl Completion {
     }
 
     fn __repr__(&self) -> String {
-        let Self(onramp::Completion { cookie, flow, len, pushed_ns, left_ns, drop_reason, .. }) =
-            self;
+        let Self(onramp::Completion { cookie, len, pushed_ns, left_ns, drop_reason, .. }) = self;
+        let flow = self.key();
         let fate = drop_reason.map_or("sent", DropReason::name);
         let after = left_ns.map_or_else(String::new, |left| {
             format!(" after {:?}", Duration::from_nanos(left.saturating_sub(*pushed_ns)))
         });
         format!("<onramp.Completion cookie={cookie} flow={flow} length={len}: {fate}{after}>")
+    }
+}
+
+impl Completion {
+    /// Returns the key of the flow without the bit that marks keys which programs have chosen.
+    fn key(&self) -> u64 {
+        self.0.flow & !(1 << 63)
     }
 }
 

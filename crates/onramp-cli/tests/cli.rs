@@ -226,7 +226,7 @@ fn usage_errors_say_what_is_wrong_and_exit_with_2() {
         ("send 127.0.0.1:80 --from -", &["udp://HOST:PORT"]),
         ("send udp://127.0.0.1:9 --from - --loop 2", &["--loop", "standard input"]),
         ("send udp://127.0.0.1:9 --from - --loop 0", &["--loop"]),
-        ("send udp://127.0.0.1:9 --from - --rate fast", &["--rate", "8mbit"]),
+        ("send udp://127.0.0.1:9 --from - --rate fast", &["--rate", "10mbit"]),
         ("send udp://127.0.0.1:9 --from - --rate 1mbit --qdisc pfifo", &["--rate", "pfifo"]),
         ("send udp://127.0.0.1:9 --from - --qdisc wfq", &["--qdisc", "wfq"]),
         ("lab loopback --pairs 0", &["--pairs", "0"]),

@@ -561,8 +561,11 @@ impl Setup {
             None => ConfigError::new("filter", "", words.peek().unwrap_or_default(), why),
         };
         let Some(node) = node else {
-            let error = wrong(format!("there is no qdisc {}", parent.qdisc()));
-            return Err(error.kernel(Errno::Invalid, "Parent Qdisc doesn't exists"));
+            let why = match head.parent {
+                Some(_) => format!("there is no qdisc {}", parent.qdisc()),
+                None => "there is no root qdisc".to_owned(),
+            };
+            return Err(wrong(why).kernel(Errno::Invalid, "Parent Qdisc doesn't exists"));
         };
         if let Some((errno, said, why)) = node.why_no_filters(parent) {
             return Err(wrong(why).kernel(errno, said));

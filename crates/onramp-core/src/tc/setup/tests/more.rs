@@ -199,7 +199,7 @@ fn filters_stand_where_packets_come_in_and_go_out() {
     assert_eq!(tree.ingress_spec().map(|spec| spec.kind().id), Some("clsact"));
     let mut empty = Setup::default();
     let error = told(&mut empty, "filter add dev e protocol ip pref 1 matchall action ok");
-    assert_eq!(error, r#"filter: illegal "parent" "0:": there is no qdisc 0:"#);
+    assert_eq!(error, r#"filter: unexpected "matchall": there is no root qdisc"#);
     assert_eq!(empty.device(), None);
 }
 
