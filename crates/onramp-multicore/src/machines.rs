@@ -95,14 +95,20 @@ impl Unknown {
         Self(what)
     }
 
-    /// Says on one line what is wrong with a file of which `text` is the text, and on which of its
-    /// lines.
+    /// Says on one line what is wrong with a file of which `text` is the text, on which of its
+    /// lines, and in which field.
     pub(crate) fn in_file(text: &str, error: &toml::de::Error) -> Self {
         let before = error.span().and_then(|span| text.get(..span.start));
-        let line = before.map_or_else(String::new, |before| {
-            format!("line {}: ", before.matches('\n').count() + 1)
+        let place = before.map_or_else(String::new, |before| {
+            let line = before.matches('\n').count();
+            let field = text.lines().nth(line).and_then(|line| line.split_once('='));
+            let field = field.map_or("", |(field, _)| field.trim());
+            if field.is_empty() || error.message().contains(field) {
+                return format!("line {}: ", line + 1);
+            }
+            format!("line {}: {field}: ", line + 1)
         });
-        Self(line + error.message())
+        Self(place + error.message())
     }
 }
 

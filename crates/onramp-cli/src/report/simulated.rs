@@ -7,6 +7,9 @@ use super::chart::{Across, Bar, Bars, Labels, Line, Lines, Point, Scene, Stack, 
 use super::page;
 use super::table::duration;
 
+/// The name of what is simulated without designs.
+pub(crate) const LINK: &str = "Onramp";
+
 /// What the page shows.
 #[derive(Debug)]
 pub(crate) struct Simulated<'a> {
@@ -26,7 +29,7 @@ pub(crate) struct Simulated<'a> {
 /// What was simulated of one design.
 #[derive(Debug)]
 pub(crate) struct Row<'a> {
-    /// Name of the design; `Onramp` for a link.
+    /// Name of the design; [`LINK`] for a link.
     pub(crate) name: &'a str,
     /// One result for each draw. The first takes the middle of each interval.
     pub(crate) draws: &'a [Value],
@@ -304,8 +307,11 @@ fn locks(rows: &[Row<'_>]) -> Markup {
     let without: Vec<_> = without.iter().map(|row| row.name).collect();
     html! {
         @if !table.is_empty() { (page::cards(3, &head, &table)) }
-        @if !without.is_empty() {
-            p { "No lock was counted of " (without.join(", ")) "." }
+        @if without == [LINK] {
+            p { "The locks of a link are not counted: --designs counts those of each design." }
+            "\n"
+        } @else if !without.is_empty() {
+            p { "No thread waits for a lock with " (without.join(", ")) "." }
             "\n"
         }
     }

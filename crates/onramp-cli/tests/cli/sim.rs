@@ -277,7 +277,7 @@ fn scenarios_with_mistakes_are_refused() {
     wrong("\"fq\"", "\"htb\"", 2, &["no qdisc \"htb\"", "pfifo, fq"]);
     wrong("desktop-amd", "./none.toml", 2, &["the machine ./none.toml"]);
     wrong("ports = 2", "port = 2", 2, &["wrong.toml: ", "port"]);
-    wrong("ports = 2", "ports = two", 2, &["wrong.toml: line 7: invalid "]);
+    wrong("ports = 2", "ports = two", 2, &["wrong.toml: line 7: ports: invalid "]);
     wrong("pinned", "nailed", 2, &["nailed"]);
     wrong("payload = 120", "payload = 120\npacing_bits_per_second = 1_000", 2, &["raise one"]);
     wrong("payload = 120", "payload = 120\npacing_bits_per_second = 0", 2, &["0 is not between"]);

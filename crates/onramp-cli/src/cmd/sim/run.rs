@@ -127,7 +127,7 @@ fn document(args: &Args, scenario: &Scenario, parts: &[Part<'_>]) -> Map<String,
 fn row<'a>((design, draws): &'a Part<'_>) -> Row<'a> {
     let rate = summary::spread(draws, "packets_per_second");
     Row {
-        name: design.map_or("Onramp", |design| design),
+        name: design.map_or(simulated::LINK, |design| design),
         draws,
         // With as many digits as in JSON.
         rate: rate.map_or([0.0; 3], |Spread { median, low, high }| {
