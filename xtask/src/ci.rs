@@ -26,8 +26,8 @@ const CHECKS: &[Check] = &[
     ("test", || suite::run(&[])),
 ];
 
-/// The checks of the second lane, each of which builds in a folder of its own, so that no check
-/// waits for cargo's lock on a folder.
+/// The checks of the second lane, each of which builds in a folder that no check of the first lane
+/// uses (the last two in `target/example`), so that no check waits for cargo's lock on a folder.
 const BESIDE: &[Check] = &[
     ("api", || api::run_api(&[])),
     ("aarch64", checks::aarch64),

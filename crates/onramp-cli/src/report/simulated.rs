@@ -396,15 +396,16 @@ mod tests {
     }
 
     fn shown(rows: &[(&str, f64)], draws: usize) -> String {
-        let draws = vec![draw(); draws];
-        let row = |(name, rate): &(&'static str, f64)| Row {
+        let of_design = vec![draw(); draws];
+        let mut of_link = of_design.clone();
+        of_link.iter_mut().for_each(|draw| draw["locks"] = json!([]));
+        let row = |&(name, rate)| Row {
             name,
-            draws: &draws,
-            rate: [*rate, rate / 2.0, rate * 2.0],
+            draws: if name == LINK { &of_link } else { &of_design },
+            rate: [rate, rate / 2.0, rate * 2.0],
             figures: vec![("Mpps", "1.00 (0.50-2.00)".to_owned())],
             warning: String::new(),
         };
-        let rows: Vec<(&'static str, f64)> = rows.iter().map(|(n, r)| (leak(n), *r)).collect();
         let scenario = json!({"threads": 4, "qdisc": "fq", "pacing_bits_per_second": null});
         page(&Simulated {
             title: "Four",
@@ -414,10 +415,6 @@ mod tests {
             missing: &["The run was interrupted.".to_owned()],
             rows: rows.iter().map(row).collect(),
         })
-    }
-
-    fn leak(name: &str) -> &'static str {
-        ["Onramp", "llist", "onramp"].into_iter().find(|known| *known == name).expect("known")
     }
 
     #[test]
@@ -433,6 +430,7 @@ mod tests {
         let next = rest.split_once("<svg ").expect("another chart").0;
         assert!(next.contains("<h2>What the processors did</h2>"), "one chart: {next}");
         assert!(before.contains("<p class=\"failed\">The run was interrupted.</p>"), "{before}");
+        assert!(page.contains("The locks of a link are not counted"), "{page}");
         assert!(!page.contains("thin line"), "one draw has no interval");
         assert!(!page.contains("pacing_bits_per_second"), "what the scenario does not have");
     }

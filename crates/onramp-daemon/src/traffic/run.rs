@@ -178,13 +178,13 @@ impl Source {
         }
     }
 
-    /// Sends packets until `end`, or until the thread is told to stop. Returns why it ended. Sends
-    /// what was due until `end` even if the thread first runs after it.
+    /// Sends packets until `end`, or until the thread is told to stop. Returns why it ended. If
+    /// the thread first runs after `end`, it sends a batch of what was due before.
     fn send(&mut self, end: Instant, orders: &Orders) -> Ended {
         let mut has_sent = false;
         loop {
             let now = MonotonicClock.now();
-            if now >= end && std::mem::replace(&mut has_sent, true) {
+            if now >= end && has_sent {
                 return Ended::Time;
             }
             let now = now.min(end);

@@ -128,7 +128,8 @@ impl Sender {
             return false;
         }
         let patience_ns = self.shared().patience_ns;
-        let mut patience = self.shared().clock.now().after(patience_ns);
+        let mut now = self.shared().clock.now();
+        let mut patience = now.after(patience_ns);
         loop {
             if !self.shared().is_open() && self.refusal(flow).is_some() {
                 return true;
@@ -138,13 +139,13 @@ impl Sender {
                 return self.has_place(flow, deadline);
             }
             let port = self.served_by(flow);
-            let is_patient = self.shared().clock.now() < patience;
-            let in_time = match is_patient {
-                true => self.wait_returned(port, self.half(), deadline.min(patience)),
-                false => self.wait_returned(port, 1, deadline),
+            let in_time = if now < patience {
+                self.wait_returned(port, self.half(), deadline.min(patience))
+            } else {
+                self.wait_returned(port, 1, deadline)
             };
             let came = self.reclaim() > 0;
-            let now = self.shared().clock.now();
+            now = self.shared().clock.now();
             if !in_time && (now >= deadline || self.shared().is_copy()) && !self.has_room(payload) {
                 return false;
             }
