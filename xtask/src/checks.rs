@@ -84,28 +84,40 @@ pub(crate) const LINKED: &[&str] = &[
 /// The libraries for programs in other languages.
 const FOR_OTHERS: [&str; 2] = ["onramp-capi", "onramp-preload"];
 
-/// Packs every published crate with `cargo package`. Also unpacks and builds the packages of the
-/// libraries that users' programs link.
+/// Packs every published crate with `cargo package`. Also unpacks the packages of the libraries
+/// that users' programs link, and type-checks them there, each with the packages of the others:
+/// this finds a file that a package lacks.
 pub(crate) fn package() -> Outcome {
     licensed()?;
-    // Cargo does not unpack a package if its folder already has an unpacked package of the same
-    // version, even if the content has changed. So each run has a folder of its own.
-    let folder = root().join(format!("target/packages-{}", std::process::id()));
-    let pack = || {
-        let mut command = cargo(&["package", "--allow-dirty", "--quiet", "--target-dir"]);
-        // Nobody debugs these programs, and without line numbers they are compiled faster.
-        command.arg(&folder).env("CARGO_PROFILE_DEV_DEBUG", "0");
-        command
-    };
-    let libraries = LINKED.iter().chain(&FOR_OTHERS);
-    let outcome = run(pack().args(libraries.flat_map(|name| ["-p", name]))).and_then(|()| {
-        // `xtask` and `onramp-differential` are not published, because they are only of use inside
-        // the project.
-        let unpublished = ["--exclude", "xtask", "--exclude", "onramp-differential"];
-        run(pack().args(["--no-verify", "--workspace"]).args(unpublished))
-    });
-    let _ = fs::remove_dir_all(&folder);
-    outcome
+    let unable = |err: std::io::Error| Failure::Unable(format!("a folder for packages: {err}"));
+    // Cargo makes no package anew if the folder already has one of the same version, even if the
+    // content has changed. So each run has a folder of its own.
+    let folder = tempfile::tempdir().map_err(unable)?;
+    let mut pack = cargo(&["package", "--allow-dirty", "--quiet", "--no-verify", "--workspace"]);
+    // `xtask` and `onramp-differential` are not published, because they are only of use inside the
+    // project.
+    pack.args(["--exclude", "xtask", "--exclude", "onramp-differential"]);
+    run(pack.arg("--target-dir").arg(folder.path()))?;
+    let packed = folder.path().join("package");
+    // Each crate is a member of the workspace, and stands in for the published crate of its name.
+    let (mut members, mut stands_in) = (String::new(), String::new());
+    for name in LINKED.iter().chain(&FOR_OTHERS) {
+        let version = env!("CARGO_PKG_VERSION");
+        let unpacked = format!("{name}-{version}");
+        run(Command::new("tar").args(["-xzf", &format!("{unpacked}.crate")]).current_dir(&packed))?;
+        members += &format!("{unpacked:?}, ");
+        stands_in += &format!("{name} = {{ path = {unpacked:?} }}\n");
+    }
+    // The profile is that of the workspace, so that what cargo keeps serves here too.
+    let manifest = format!(
+        "workspace.resolver = \"3\"\nworkspace.members = [{members}]\n\
+         profile.dev.debug = \"line-tables-only\"\n[patch.crates-io]\n{stands_in}"
+    );
+    fs::write(packed.join("Cargo.toml"), manifest).map_err(unable)?;
+    fs::copy(root().join("Cargo.lock"), packed.join("Cargo.lock")).map_err(unable)?;
+    // The folder `target/api` has the dependencies of these crates as a type check needs them.
+    let mut check = cargo(&["check", "--workspace", "--offline", "--target-dir"]);
+    run(check.arg(root().join("target/api")).current_dir(&packed))
 }
 
 /// Fails if a crate that is published does not have the texts of the licences: its package would

@@ -12,11 +12,13 @@ mod layers;
 mod lex;
 mod mutants;
 mod mutation;
+mod programs;
 mod python;
 mod readme;
 mod repeat;
 mod shell;
 mod suite;
+mod tally;
 mod tidy;
 mod toolchain;
 
@@ -50,7 +52,7 @@ usage: cargo xtask COMMAND
   api             compare the public API with docs/api/: --write
   python          build the Python package in python/, and run its tests and examples
   adapters        build and run the README examples of the adapter crates in new programs
-  package         pack every crate that is published; build those that programs link from theirs
+  package         pack every crate that is published; type-check those that programs link
   deb             make a Debian package of the program: --debug, --check, --clean
   deny            check licences, sources and known faults of the dependencies: --offline
 

@@ -1,11 +1,15 @@
 //! The command `cargo xtask test`: installs what tests need, runs all tests, and says which were
 //! skipped.
 
+use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
+use std::num::NonZero;
 use std::process::{Command, Stdio};
 use std::thread;
 
+use crate::programs::{self, Program};
 use crate::shell::{cargo, run as shell, show, succeeds};
+use crate::tally::{SKIP, Tally, mendable};
 use crate::{Failure, Outcome};
 
 /// Programs that tests use, with the Debian package of each.
@@ -33,19 +37,9 @@ const TOOLS: &[(&str, &str)] = &[
     ("zsh", "zsh"),
 ];
 
-/// The beginning of the line that a test writes to standard error if it skips itself because
-/// something is missing.
-pub(crate) const SKIP: &str = "SKIP:";
-
-/// The beginning of the line of a test that skips itself because the machine's kernel lacks
-/// something, which no installation can provide.
-const KERNEL: &str = "SKIP: kernel:";
-
-/// The beginning of the line of a test that skips itself because a recording of Linux's behaviour
-/// is missing. Tests that need no recording cover the same code.
-const REFERENCE: &str = "SKIP: reference:";
-
-/// Runs every test. The arguments after `cargo xtask test` go to `cargo test`.
+/// Runs every test, with two test programs at a time for each processor, because most tests wait
+/// more than they compute. If there are arguments, they go to `cargo test`, which runs the programs
+/// one by one.
 pub(crate) fn run(args: &[String]) -> Outcome {
     let skipped = set_up();
     let says = |why| format!("{SKIP} {why}");
@@ -53,9 +47,7 @@ pub(crate) fn run(args: &[String]) -> Outcome {
     for why in &skipped {
         eprintln!("xtask: {why}");
     }
-    let mut all = vec!["test", "--workspace", "--no-fail-fast"];
-    all.extend(args.iter().map(String::as_str));
-    let (passed, tally) = tee(&mut cargo(&all))?;
+    let (bad, tally) = if args.is_empty() { all()? } else { some(args)? };
     skipped.extend(tally.skipped);
     eprintln!();
     eprintln!("tests: {} passed, {} failed", tally.passed, tally.failed);
@@ -66,8 +58,8 @@ pub(crate) fn run(args: &[String]) -> Outcome {
     for why in &skipped {
         eprintln!("  {why}");
     }
-    if !passed {
-        return Err(Failure::Failed(format!("{} tests failed, or did not build", tally.failed)));
+    if let Some(bad) = bad {
+        return Err(Failure::Failed(format!("{} tests failed: {bad}", tally.failed)));
     }
     let in_ci = std::env::var_os("CI").is_some();
     match mendable(&skipped) {
@@ -76,17 +68,39 @@ pub(crate) fn run(args: &[String]) -> Outcome {
     }
 }
 
+/// Runs all test programs. Returns which of them failed, if any did, and the counts.
+fn all() -> Result<(Option<String>, Tally), Failure> {
+    let programs = programs::compile()?;
+    let folder = tempfile::tempdir()
+        .map_err(|err| Failure::Unable(format!("a folder for the output of tests: {err}")))?;
+    let jobs = 2 * thread::available_parallelism().map_or(1, NonZero::get);
+    let file = |of: &Program| folder.path().join(&of.name);
+    let ran = programs::run(&programs, jobs, file, |ran, file| {
+        let mut said = format!("\n     Ran {} ({} s)\n", ran.name, ran.took.as_secs()).into_bytes();
+        said.extend(fs::read(file).unwrap_or_default());
+        // If the output of xtask cannot be written any more, the tests go on all the same.
+        let _ = std::io::stdout().write_all(&said);
+    });
+    let (mut bad, mut tally) = (Vec::new(), Tally::default());
+    for ran in ran {
+        bad.extend(ran.failure.map(|why| format!("{} ({why})", ran.name)));
+        tally.add(ran.tally);
+    }
+    Ok(((!bad.is_empty()).then(|| bad.join(", ")), tally))
+}
+
+/// Runs `cargo test` with arguments. Returns why it failed, if it did, and the counts.
+fn some(args: &[String]) -> Result<(Option<String>, Tally), Failure> {
+    let mut all = vec!["test", "--workspace", "--no-fail-fast"];
+    all.extend(args.iter().map(String::as_str));
+    let (passed, tally) = tee(&mut cargo(&all))?;
+    Ok(((!passed).then(|| "see above".to_owned()), tally))
+}
+
 /// Builds the program `onramp` in the folder `target/debug` just as [`run`] does, with the same
 /// features of all crates, so that CI compiles it once.
 pub(crate) fn make_program() -> Outcome {
     shell(&mut cargo(&["test", "--workspace", "--no-run", "--test", "cli"]))
-}
-
-/// Counts the messages of tests that were skipped because something is missing that could be
-/// installed. Any such message makes the command fail in CI, and makes `cargo xtask repeat` fail.
-pub(crate) fn mendable(skipped: &[String]) -> usize {
-    let mends = |why: &&String| !why.starts_with(KERNEL) && !why.starts_with(REFERENCE);
-    skipped.iter().filter(mends).count()
 }
 
 /// Installs the programs of [`TOOLS`] that are missing, if xtask runs as root. Returns a message
@@ -148,48 +162,6 @@ fn install(packages: &[&str]) {
     }
 }
 
-/// Results that were read from the output of a test run: numbers of tests, and the messages about
-/// skipped tests.
-#[derive(Debug, Default)]
-pub(crate) struct Tally {
-    pub passed: u64,
-    pub failed: u64,
-    /// Number of test programs that reported their results.
-    pub results: u64,
-    /// Each message about a skipped test once.
-    pub skipped: Vec<String>,
-}
-
-impl Tally {
-    pub(crate) fn read(&mut self, line: &str) {
-        if let Some(result) = line.strip_prefix("test result:") {
-            self.results += 1;
-            self.passed += number_before(result, " passed");
-            self.failed += number_before(result, " failed");
-        }
-        // A program that runs its tests in one thread prints a test's name before it runs the test,
-        // and the message follows on the same line.
-        let line = match line.split_once(" ... ") {
-            Some((test, message)) if test.starts_with("test ") => message.trim(),
-            _ => line.trim(),
-        };
-        if line.starts_with(SKIP) && !self.skipped.iter().any(|seen| seen == line) {
-            self.skipped.push(line.to_owned());
-        }
-    }
-}
-
-/// Whether a line is the result of a program that left out some of its tests. A program that runs
-/// all its tests may start itself with one of them, in a namespace, and show what that one says.
-pub(crate) fn is_partial(line: &str) -> bool {
-    line.starts_with("test result:") && number_before(line, " filtered out") > 0
-}
-
-fn number_before(text: &str, word: &str) -> u64 {
-    let before = text.split(word).next().unwrap_or("");
-    before.rsplit(' ').next().and_then(|digits| digits.parse().ok()).unwrap_or(0)
-}
-
 /// Runs a command, shows its output, and counts the test results in it. Returns whether the command
 /// succeeded, and the counts.
 fn tee(command: &mut Command) -> Result<(bool, Tally), Failure> {
@@ -219,32 +191,5 @@ fn forward(from: Option<impl Read>, to: &mut impl Write, tally: &mut Tally) {
         tally.read(&line);
         // If the output of xtask cannot be written any more, the tests go on all the same.
         let _ = writeln!(to, "{line}");
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn results_and_skips_are_counted() {
-        let mut tally = Tally::default();
-        tally.read("test result: ok. 7 passed; 0 failed; 0 ignored; 0 measured");
-        tally.read("test result: FAILED. 12 passed; 3 failed; 0 ignored; 0 measured");
-        tally.read("SKIP: no root");
-        tally.read("  SKIP: no root");
-        tally.read("test skips ... ok");
-        tally.read("test skips ... SKIP: no root");
-        assert_eq!((tally.passed, tally.failed, tally.results), (19, 3, 2));
-        tally.read("SKIP: kernel: no IPv6");
-        tally.read("SKIP: reference: no folder");
-        tally.read("test reads a file ... SKIP: reference: no file");
-        let all = ["SKIP: no root", "SKIP: kernel: no IPv6", "SKIP: reference: no folder"];
-        assert_eq!(tally.skipped[..3], all);
-        assert_eq!(tally.skipped[3..], ["SKIP: reference: no file"]);
-        let whole = "test result: ok. 7 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; f";
-        assert!(!is_partial(whole) && is_partial(&whole.replace("0 filtered", "126 filtered")));
-        assert_eq!(mendable(&tally.skipped), 1);
-        assert_eq!(mendable(&tally.skipped[1..]), 0, "nobody can install a kernel's module here");
     }
 }
