@@ -37,9 +37,9 @@ const TOOLS: &[(&str, &str)] = &[
     ("zsh", "zsh"),
 ];
 
-/// Runs every test, with two test programs at a time for each processor, because most tests wait
-/// more than they compute. If there are arguments, they go to `cargo test`, which runs the programs
-/// one by one.
+/// Runs every test. As many test programs as there are processors run at a time, because most tests
+/// wait more than they compute. If there are arguments, they go to `cargo test`, which runs the
+/// programs one by one.
 pub(crate) fn run(args: &[String]) -> Outcome {
     let skipped = set_up();
     let says = |why| format!("{SKIP} {why}");
@@ -73,7 +73,7 @@ fn all() -> Result<(Option<String>, Tally), Failure> {
     let programs = programs::compile()?;
     let folder = tempfile::tempdir()
         .map_err(|err| Failure::Unable(format!("a folder for the output of tests: {err}")))?;
-    let jobs = 2 * thread::available_parallelism().map_or(1, NonZero::get);
+    let jobs = thread::available_parallelism().map_or(1, NonZero::get);
     let file = |of: &Program| folder.path().join(&of.name);
     let ran = programs::run(&programs, jobs, file, |ran, file| {
         let mut said = format!("\n     Ran {} ({} s)\n", ran.name, ran.took.as_secs()).into_bytes();

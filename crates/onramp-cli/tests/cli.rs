@@ -181,6 +181,16 @@ fn root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
+/// Copies a program that a test will start, so that every user may read and run it.
+///
+/// A process of its own writes the copy. If this process wrote it, a child that another test starts
+/// at that moment would keep the file open for writing until the child runs its own program, and
+/// until then Linux would refuse to run the copy (`ETXTBSY`).
+fn install(from: &Path, to: &Path) {
+    let status = Command::new("install").arg("--mode=755").args([from, to]).status();
+    assert!(status.expect("there is `install`").success(), "{}", to.display());
+}
+
 #[test]
 fn usage_errors_say_what_is_wrong_and_exit_with_2() {
     let wrong: &[(&str, &[&str])] = &[

@@ -37,10 +37,14 @@ fn run(name: &str) -> std::process::Output {
     let folder = tempfile::tempdir().expect("a folder");
     let copy = folder.path().join("tests");
     // An ordinary user may not reach the file itself.
-    fs::copy(std::env::current_exe().expect("a file"), &copy).expect("a copy");
-    for path in [folder.path(), &copy] {
-        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("it is ours");
-    }
+    // A process of its own writes the copy. If this process wrote it, a child that another test
+    // starts at that moment would keep the file open for writing until the child runs its own
+    // program, and until then Linux would refuse to run the copy (`ETXTBSY`).
+    let mut install = Command::new("install");
+    install.arg("--mode=755").arg(std::env::current_exe().expect("a file")).arg(&copy);
+    assert!(install.status().expect("there is `install`").success());
+    let everybody = fs::Permissions::from_mode(0o755);
+    fs::set_permissions(folder.path(), everybody).expect("it is ours");
     let mut command = if nix::unistd::Uid::effective().is_root() {
         let mut command = Command::new("setpriv");
         command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(&copy);
@@ -77,7 +81,7 @@ fn an_ordinary_user_runs_tests() {
     }
     let output = run("a_wire_has_the_delay_of_its_qdiscs");
     let text = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success() && text.contains("1 passed"), "{text}");
+    assert!(output.status.success() && text.contains("1 passed"), "{output:?}");
 }
 
 /// Fails if it is asked to.
@@ -109,6 +113,6 @@ fn failures_are_failures() {
     ] {
         let output = run(name);
         let text = String::from_utf8_lossy(&output.stdout);
-        assert!(!output.status.success() && text.contains(why), "{name}: {text}");
+        assert!(!output.status.success() && text.contains(why), "{name}: {output:?}");
     }
 }

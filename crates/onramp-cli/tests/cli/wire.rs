@@ -19,7 +19,7 @@ use std::sync::OnceLock;
 
 use serde_json::Value;
 
-use super::{assert_fails, run, skip, stderr};
+use super::{assert_fails, install, run, skip, stderr};
 
 /// The name of the folder with the copy of the program, without the number of the test's process.
 const COPIES: &str = "onramp-test-wire-";
@@ -41,10 +41,8 @@ fn program() -> &'static PathBuf {
         fs::create_dir_all(&folder).expect("a folder");
         let copy = folder.join("onramp");
         // A link to the file would keep the permissions of the folders above it.
-        fs::copy(env!("CARGO_BIN_EXE_onramp"), &copy).expect("a copy");
-        for path in [&folder, &copy] {
-            fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("it is ours");
-        }
+        install(Path::new(env!("CARGO_BIN_EXE_onramp")), &copy);
+        fs::set_permissions(&folder, fs::Permissions::from_mode(0o755)).expect("it is ours");
         copy
     })
 }

@@ -105,7 +105,10 @@ fn a_close_wakes_who_waits() {
                     }
                 }));
             }
-            until("all sleep", || link.stats().parks >= 6);
+            // A sender whose patience ends sleeps again, so the number of sleeps alone does not
+            // tell that each of the six has slept.
+            until("all have used their credits", || link.stats().submitted == 12);
+            until("the last one sleeps, too", || link.stats().parks >= 6);
             assert_eq!(link.close(Duration::ZERO).purged, 12);
             for thread in waiting {
                 assert_eq!(thread.join().unwrap(), SendError::Closed);

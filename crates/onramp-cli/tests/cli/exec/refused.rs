@@ -12,7 +12,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use super::{exec, has, library, received, receiver, told};
-use crate::{assert_fails, onramp, root, skip, stderr, wait_until};
+use crate::{assert_fails, install, onramp, root, skip, stderr, wait_until};
 
 fn run(program: &[&str]) -> std::process::Output {
     exec(&[], program).output().expect("it runs")
@@ -161,8 +161,7 @@ fn a_folder_that_cannot_be_read_is_named() {
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).expect("it is ours");
     let copy = |from: &Path, name: &str| {
         let to = folder.path().join(name);
-        fs::copy(from, &to).expect("room");
-        fs::set_permissions(&to, fs::Permissions::from_mode(0o755)).expect("it is ours");
+        install(from, &to);
         to
     };
     let program = copy(Path::new(env!("CARGO_BIN_EXE_onramp")), "onramp");
@@ -304,7 +303,7 @@ fn other_machines_and_rights_are_refused() {
 fn the_library_must_be_found() {
     let folder = tempfile::tempdir().expect("a folder");
     let copy = folder.path().join("onramp");
-    fs::copy(env!("CARGO_BIN_EXE_onramp"), &copy).expect("room");
+    install(Path::new(env!("CARGO_BIN_EXE_onramp")), &copy);
     let run = |library: Option<&Path>| {
         let mut command = Command::new(&copy);
         command.args(["exec", "--quiet", "--", "true"]).env_remove("ONRAMP_PRELOAD");
