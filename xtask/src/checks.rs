@@ -198,6 +198,8 @@ pub(crate) fn tsan(args: &[String]) -> Outcome {
     let mut command = cargo_nightly(&["test", "-Zbuild-std", "--target", TSAN_TARGET]);
     command.args(with_stress_tests()?.iter().flat_map(|package| ["-p", package]));
     command.args(["--target-dir", "target/tsan", "--test", "stress", "--"]).args(args);
+    // A race is reported with the lines that make it.
+    command.env("CARGO_PROFILE_DEV_DEBUG", "line-tables-only");
     command.env("RUSTFLAGS", "-Zsanitizer=thread").env("TSAN_OPTIONS", "halt_on_error=1");
     run(&mut command)
 }
