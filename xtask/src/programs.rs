@@ -38,8 +38,8 @@ pub(crate) struct Program {
 
 impl Program {
     /// Makes a program that runs in the root of the repository.
-    pub(crate) fn new(name: &str, path: &str, args: &'static [&'static str]) -> Program {
-        Program { name: name.to_owned(), path: path.into(), args, folder: root() }
+    pub(crate) fn new(name: &str, path: &str, args: &'static [&'static str]) -> Self {
+        Self { name: name.to_owned(), path: path.into(), args, folder: root() }
     }
 }
 

@@ -48,7 +48,7 @@ impl Tally {
         }
     }
 
-    pub(crate) fn add(&mut self, other: Tally) {
+    pub(crate) fn add(&mut self, other: Self) {
         self.results += other.results;
         self.passed += other.passed;
         self.failed += other.failed;

@@ -59,6 +59,11 @@ pub(crate) fn engine(
     Engine::new(&url, pem.as_deref()).map_err(|error| usage(format!("{option}: {error}")))
 }
 
+/// Says that a limit does not exist.
+fn no_limit(name: &str) -> String {
+    format!("there is no limit {name:?}; `onramp fleet limit list` lists them")
+}
+
 /// Runs a future to its end.
 fn wait<T>(future: impl Future<Output = T>) -> Result<T> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();

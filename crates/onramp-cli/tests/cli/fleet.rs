@@ -105,6 +105,7 @@ fn limits_are_set_listed_and_deleted() {
         ("limit set a/b 1mbit", 1, &["a/b", "expected 1 to 64 letters"]),
         ("limit set a 10", 2, &["RATE", "unit"]),
         ("limit set a fast", 2, &["RATE", "fast"]),
+        ("limit set a 0", 2, &["RATE 0", "8bit"]),
         ("limit set a 1mbit --floor 1mbit", 1, &["more than the limit"]),
         ("limit set a 1mbit --hosts 0 --floor 1kbit", 2, &["--floor", "--hosts is 0"]),
         ("limit set a 1mbit --burst 0", 2, &["--burst 0", "expected 1 to 4294967295 bytes"]),
@@ -114,7 +115,9 @@ fn limits_are_set_listed_and_deleted() {
         ("limit set a 1mbit --parent nobody", 1, &["nobody"]),
         ("limit set a 1mbit --parent company --min 2mbit", 1, &["guaranteed"]),
         ("limit set a 1mbit --weight 2", 2, &["--parent"]),
-        ("limit delete nobody", 1, &["nobody"]),
+        ("limit set a 1mbit --no-parent --parent company", 2, &["--no-parent", "--parent"]),
+        ("limit set a 1mbit --no-parent --min 1kbit", 2, &["--no-parent", "--min"]),
+        ("limit delete nobody", 1, &["nobody", "fleet limit list"]),
         ("show nobody", 1, &["nobody", "fleet limit list"]),
         ("top -d 0", 2, &["--delay"]),
         ("top -n 0", 2, &["-n"]),
@@ -125,10 +128,38 @@ fn limits_are_set_listed_and_deleted() {
 }
 
 #[test]
+fn a_limit_leaves_its_parent() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let folder = folder.path();
+    let Some(_engine) = Engine::start(folder) else { return };
+    printed(&fleet(folder, "limit set company 40gbit --hosts 0"));
+    printed(&fleet(folder, "limit set tenant 10gbit --parent company --weight 2 --min 1gbit"));
+    let row = |line: &str| {
+        printed(&fleet(folder, line));
+        let listed = printed(&fleet(folder, "limit list"));
+        listed
+            .lines()
+            .last()
+            .expect("the tenant")
+            .split_whitespace()
+            .skip(6)
+            .collect::<Vec<_>>()
+            .join(" ")
+    };
+    assert_eq!(row("limit set tenant 9gbit"), "company 2 1.00 Gbit -");
+    assert_eq!(row("limit set tenant 9gbit --no-parent"), "- 1 0 bit -");
+    assert_eq!(row("limit set tenant 9gbit"), "- 1 0 bit -");
+    assert_eq!(row("limit set tenant 9gbit --parent company"), "company 1 0 bit -");
+}
+
+#[test]
 fn without_an_engine_commands_say_so() {
     let folder = tempfile::tempdir().expect("a folder");
     let output = fleet(folder.path(), "limit list");
     assert_fails(&output, 1, &["the engine does not answer"]);
+    let output = fleet(folder.path(), "top -n 2 -d 0.1");
+    assert_fails(&output, 1, &["the engine answered no time"]);
+    assert_eq!(String::from_utf8_lossy(&output.stdout).matches("does not answer").count(), 2);
     let output = onramp(["fleet", "show"]).env_remove("ONRAMP_FLEET").output().expect("it runs");
     assert_fails(&output, 2, &["--engine", "ONRAMP_FLEET"]);
     let output = onramp(["fleet", "show", "--engine", "http://a"]).output().expect("it runs");

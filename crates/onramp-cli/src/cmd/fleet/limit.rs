@@ -4,11 +4,11 @@ use std::path::PathBuf;
 
 use anyhow::{Result, anyhow};
 use onramp_core::units::Size;
-use onramp_fleet::{Definition, Definitions};
+use onramp_fleet::{Definition, DefinitionError, Definitions};
 use onramp_redis::EngineError;
 use serde_json::{Value, json};
 
-use super::{EngineArgs, rate, shown, shown_bytes, table, wait};
+use super::{EngineArgs, no_limit, rate, shown, shown_bytes, table, wait};
 use crate::error::usage;
 use crate::output::{self, Output};
 use crate::report::json;
@@ -23,7 +23,8 @@ Examples:
   onramp fleet limit set tenant-a 10gbit --hosts 40 --floor 10mbit
   onramp fleet limit set tenant-a 10gbit --burst 12mb
   onramp fleet limit set company 40gbit --hosts 0
-  onramp fleet limit set tenant-a 10gbit --hosts 40 --parent company --weight 2 --min 1gbit")]
+  onramp fleet limit set tenant-a 10gbit --hosts 40 --parent company --weight 2 --min 1gbit
+  onramp fleet limit set tenant-a 10gbit --no-parent")]
 pub(crate) struct SetArgs {
     /// Name of the limit: letters, digits, `.`, `_` and `-`
     #[arg(value_name = "NAME")]
@@ -50,6 +51,9 @@ pub(crate) struct SetArgs {
     /// The limit that this one is a part of
     #[arg(long, value_name = "NAME")]
     parent: Option<String>,
+    /// From now on, the limit is a part of no other
+    #[arg(long, conflicts_with_all = ["parent", "weight", "min"])]
+    no_parent: bool,
     /// Weight among the parts of the parent [default: 1]
     #[arg(long, value_name = "N",
           value_parser = crate::cmd::values::whole::<u32>(1..=4_294_967_295))]
@@ -94,6 +98,9 @@ pub(crate) struct ListArgs {
 /// Runs `onramp fleet limit set`.
 pub(crate) fn set(args: &SetArgs) -> Result<()> {
     let limit = rate("RATE", &args.rate)?;
+    if limit == 0 {
+        return Err(usage("RATE 0: expected at least 8bit"));
+    }
     let floor = args.floor.as_ref().map(|floor| rate("--floor", floor)).transpose()?;
     let min = args.min.as_ref().map(|min| rate("--min", min)).transpose()?;
     if args.hosts == Some(0) && floor.is_some_and(|floor| floor > 0) {
@@ -109,15 +116,17 @@ pub(crate) fn set(args: &SetArgs) -> Result<()> {
             there.hosts > 0 && there.floor != usual(there.rate, there.hosts).max(1)
         });
         let floor = floor.or_else(|| chosen.map(|there| there.floor));
+        // What the limit is among the parts of a parent goes with the parent.
+        let part = there.filter(|_| !args.no_parent);
         Definition {
             rate: limit,
-            weight: args.weight.or_else(|| there.map(|limit| limit.weight)).unwrap_or(1),
-            guaranteed: min.or_else(|| there.map(|limit| limit.guaranteed)).unwrap_or(0),
+            weight: args.weight.or_else(|| part.map(|limit| limit.weight)).unwrap_or(1),
+            guaranteed: min.or_else(|| part.map(|limit| limit.guaranteed)).unwrap_or(0),
             hosts,
             // Ledgers count hosts by their floors, so no floor is zero.
             floor: if hosts == 0 { 0 } else { floor.unwrap_or_else(|| usual(limit, hosts)).max(1) },
             burst: burst.unwrap_or_else(|| there.and_then(|limit| limit.burst)),
-            parent: args.parent.clone().or_else(|| there?.parent.clone()),
+            parent: args.parent.clone().or_else(|| part?.parent.clone()),
         }
     };
     wait(async {
@@ -149,7 +158,10 @@ fn burst(word: &str) -> Result<Option<u32>> {
 /// Runs `onramp fleet limit delete`.
 pub(crate) fn delete(args: &DeleteArgs) -> Result<()> {
     let engine = args.engine.engine()?;
-    wait(engine.delete(&args.name))?.map_err(|error| anyhow!("{error}"))
+    wait(engine.delete(&args.name))?.map_err(|error| match error {
+        EngineError::Definition(DefinitionError::Unknown(name)) => anyhow!(no_limit(&name)),
+        error => anyhow!("{error}"),
+    })
 }
 
 /// Runs `onramp fleet limit list`.

@@ -9,7 +9,7 @@ use onramp_daemon::fleet::{LimitView, MemberView, read as read_limits};
 use onramp_redis::{Engine, EngineError};
 use serde_json::{Value, json};
 
-use super::{EngineArgs, shown, shown_bytes, table, wait};
+use super::{EngineArgs, no_limit, shown, shown_bytes, table, wait};
 use crate::error::usage;
 use crate::output::{self, Output};
 use crate::report::json;
@@ -76,12 +76,15 @@ pub(crate) fn top(args: &TopArgs) -> Result<()> {
     let engine = args.engine.engine()?;
     let clear = if io::stdout().is_terminal() { "\x1b[2J\x1b[H" } else { "" };
     wait(async {
+        let mut answered = false;
         for update in 0..args.updates.unwrap_or(u64::MAX) {
             if update > 0 {
                 tokio::time::sleep(Duration::from_secs_f64(args.delay)).await;
             }
             // An engine that does not answer may answer the next time.
-            let shown = match read_limits(&engine, args.limit.as_deref()).await {
+            let read = read_limits(&engine, args.limit.as_deref()).await;
+            answered |= read.is_ok();
+            let shown = match read {
                 Ok(limits) => match &args.limit {
                     Some(name) if limits.is_empty() => no_limit(name) + "\n",
                     _ => text(&limits),
@@ -93,12 +96,11 @@ pub(crate) fn top(args: &TopArgs) -> Result<()> {
             };
             output::print(&format!("{clear}{shown}"))?;
         }
-        Ok(())
+        match answered {
+            true => Ok(()),
+            false => Err(anyhow!("the engine answered no time")),
+        }
     })?
-}
-
-fn no_limit(name: &str) -> String {
-    format!("there is no limit {name:?}; `onramp fleet limit list` lists them")
 }
 
 async fn read(engine: &Engine, only: Option<&str>) -> Result<Vec<LimitView>> {
