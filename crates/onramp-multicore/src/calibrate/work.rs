@@ -428,14 +428,15 @@ mod tests {
         let machine = machine.draw(&mut Draw::new(0));
         for Subject { name, lines, .. } in SUBJECTS {
             for packets in BACKLOGS {
+                // The clock's own time is subtracted, so a busy machine may get less than nothing.
                 let real = real::qdisc(lines, packets);
-                assert!(real.iter().all(|ns| *ns > 0.0), "{name}: {real:?}");
+                assert!(real.iter().all(|ns| ns.is_finite()), "{name}: {real:?}");
                 let charged = simulated_on(&machine, move || simulated::qdisc(lines, packets));
                 let charged = charged.expect("simulated");
                 assert!(charged.iter().all(|ns| *ns >= 0.0), "{name}: {charged:?}");
             }
         }
-        assert!(real::whole() > 0.0 && real::staged() > 0.0);
+        assert!(real::whole() >= 0.0 && real::staged() >= 0.0);
         let charged = [simulated::whole as fn() -> f64, simulated::staged];
         let charged = charged.map(|f| simulated_on(&machine, f).expect("simulated"));
         assert!(charged[0] > charged[1], "{charged:?}");
