@@ -30,6 +30,7 @@ use self::programs::{End, await_listener};
 use crate::cmd::values::{seed, whole};
 use crate::error::{Ended, usage};
 use crate::output::{self, Output};
+use crate::report::table::dash;
 use crate::report::{json, wire as report};
 use crate::signals::{Signals, code};
 use crate::{error, setup};
@@ -358,13 +359,11 @@ fn profiles() -> String {
          loss, %  source\n"
             .to_owned();
     for profile in PROFILES {
-        let kbit = |of: fn((u32, u32)) -> u32| {
-            profile.kbit.map_or_else(|| "-".to_owned(), |both| of(both).to_string())
-        };
-        let buffer = profile.kbit.map_or_else(
-            || "-".to_owned(),
-            |(down, up)| format!("{}/{}", profile.buffer_bytes(down), profile.buffer_bytes(up)),
-        );
+        let kbit =
+            |of: fn((u32, u32)) -> u32| profile.kbit.map_or_else(dash, |both| of(both).to_string());
+        let buffer = profile.kbit.map_or_else(dash, |(down, up)| {
+            format!("{}/{}", profile.buffer_bytes(down), profile.buffer_bytes(up))
+        });
         let (down, up) = profile.delay_ms;
         let mut delay = if (down - up).abs() > f32::EPSILON {
             format!("{down} down, {up} up")

@@ -17,7 +17,7 @@ pub(crate) use font::{bold_width, width};
 pub(crate) use lines::{Across, Labels, Line, Lines, Point};
 pub(crate) use png::png;
 pub(crate) use scene::Scene;
-pub(crate) use stacks::{Stack, Stacks};
+pub(crate) use stacks::{Stack, Stacks, percent};
 pub(crate) use style::css;
 pub(crate) use times::{Legend, TimeLine, Times};
 

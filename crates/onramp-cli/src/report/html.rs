@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 
 use super::chart::{Bar, Bars, Words};
-use super::table::{READ, TIMES, duration};
+use super::table::{READ, TIMES, dash, duration};
 use super::{meaning, page};
 use crate::bench::{Kind, MethodSummary, Percentiles, Ratios, Results, Spread, summarize};
 
@@ -106,7 +106,7 @@ fn latencies(methods: &[MethodSummary<'_>]) -> Markup {
     let head: Vec<_> = std::iter::once("method".to_owned()).chain(head).collect();
     let cells = |ns: Option<Percentiles>| {
         ns.map_or_else(
-            || ["-"; 4].map(str::to_owned),
+            || std::array::from_fn(|_| dash()),
             |ns| [ns.p50, ns.p99, ns.p999, ns.max].map(duration),
         )
     };
@@ -129,8 +129,7 @@ fn latencies(methods: &[MethodSummary<'_>]) -> Markup {
 fn row(method: &MethodSummary<'_>, ratios: &[Ratios]) -> Vec<String> {
     let ratio = ratios.iter().find(|ratio| ratio.kind == method.kind);
     let rate = method.delivered_per_second.unwrap_or(method.packets_per_second);
-    let ns =
-        |spread: Option<Spread>| spread.map_or_else(|| "-".into(), |s| format!("{:.0}", s.median));
+    let ns = |spread: Option<Spread>| spread.map_or_else(dash, |s| format!("{:.0}", s.median));
     let times = |spread: Option<Spread>| {
         spread.map_or_else(String::new, |spread| format!("{:.2}", spread.median))
     };

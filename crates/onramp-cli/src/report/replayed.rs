@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use super::chart::{Legend, Scene, TimeLine, Times, Words};
 use super::json::number;
 use super::page;
-use super::table::{align, duration};
+use super::table::{align, dash, duration};
 use crate::error::line;
 use crate::replay::{Cell, Flow, MTU, Results};
 
@@ -294,11 +294,11 @@ fn flow_table(flows: &[Row<'_>]) -> Vec<Vec<String>> {
             name(row),
             counts.packets.to_string(),
             counts.sent_packets.to_string(),
-            rate.unwrap_or_else(|| "-".into()),
+            rate.unwrap_or_else(dash),
             format!("{:.1} %", row.share * 100.0),
             counts.dropped_packets.to_string(),
             counts.marked.to_string(),
-            mean.unwrap_or_else(|| "-".into()),
+            mean.unwrap_or_else(dash),
             duration(counts.sojourn_most_ns),
         ]
     };

@@ -3,9 +3,9 @@
 use maud::{Markup, html};
 use serde_json::Value;
 
-use super::chart::{Across, Bar, Bars, Labels, Line, Lines, Point, Scene, Stack, Stacks};
+use super::chart::{Across, Bar, Bars, Labels, Line, Lines, Point, Scene, Stack, Stacks, percent};
 use super::page;
-use super::table::duration;
+use super::table::{dash, duration};
 
 /// The name of what is simulated without designs.
 pub(crate) const LINK: &str = "Onramp";
@@ -243,10 +243,6 @@ fn histogram(rows: &[Row<'_>]) -> Option<Scene> {
     lines.draw()
 }
 
-fn percent(share: f64) -> String {
-    format!("{:.1} %", 100.0 * share)
-}
-
 /// Formats a time of so many nanoseconds.
 fn nanoseconds(ns: f64) -> String {
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a duration")]
@@ -369,10 +365,6 @@ fn entries(run: &Simulated<'_>) -> Vec<(String, String)> {
     let fields = fields.filter(|(_, value)| !value.is_null());
     let plain = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
     machine.into_iter().chain(fields.map(|(key, value)| (key.clone(), plain(value)))).collect()
-}
-
-fn dash() -> String {
-    "-".to_owned()
 }
 
 #[cfg(test)]

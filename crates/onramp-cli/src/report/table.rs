@@ -89,10 +89,9 @@ fn row(method: &MethodSummary<'_>, ratios: &[Ratios], unit: f64) -> Vec<String> 
     };
     let rate = delivered(method);
     let known = if method.delivered_per_second.is_some() { "" } else { " offered" };
-    let cpu = method.cpu_ns_per_packet.map_or_else(
-        || "-".to_owned(),
-        |s| format!("{:.0} ({:.0} - {:.0})", s.median, s.min, s.max),
-    );
+    let cpu = method
+        .cpu_ns_per_packet
+        .map_or_else(dash, |s| format!("{:.0} ({:.0} - {:.0})", s.median, s.min, s.max));
     let [p50, p99, p999, max] = latencies(method.send_ns);
     let [accept, accept_p99, accept_p999, accept_max] = latencies(method.accept_ns);
     vec![
@@ -121,9 +120,14 @@ fn row(method: &MethodSummary<'_>, ratios: &[Ratios], unit: f64) -> Vec<String> 
 
 fn latencies(ns: Option<Percentiles>) -> [String; 4] {
     ns.map_or_else(
-        || ["-"; 4].map(str::to_owned),
+        || std::array::from_fn(|_| dash()),
         |ns| [ns.p50, ns.p99, ns.p999, ns.max].map(duration),
     )
+}
+
+/// Returns the text of a cell without a figure: nothing was measured, or there is nothing.
+pub(crate) fn dash() -> String {
+    "-".to_owned()
 }
 
 /// Returns the text for a duration of `ns` nanoseconds, in the unit that suits it.

@@ -12,6 +12,7 @@ use super::{EngineArgs, no_limit, rate, shown, shown_bytes, table, wait};
 use crate::error::usage;
 use crate::output::{self, Output};
 use crate::report::json;
+use crate::report::table::dash;
 
 /// Set a limit: add it, or change it
 ///
@@ -184,10 +185,10 @@ fn text(all: &Definitions) -> String {
                 shown(limit.rate),
                 limit.hosts.to_string(),
                 shown(limit.floor),
-                limit.parent.clone().unwrap_or_else(|| "-".to_owned()),
+                limit.parent.clone().unwrap_or_else(dash),
                 limit.weight.to_string(),
                 shown(limit.guaranteed),
-                limit.burst.map_or_else(|| "-".to_owned(), shown_bytes),
+                limit.burst.map_or_else(dash, shown_bytes),
             ]
         })
         .collect();

@@ -18,7 +18,7 @@ use crate::output::{self, Folder, Output};
 use crate::report::chart;
 use crate::report::json::{number, pretty};
 use crate::report::lab::{self, Document};
-use crate::report::table::align;
+use crate::report::table::{align, dash};
 use crate::watch::{self, Outcome};
 
 /// Number of packets in a transaction (a burst that is sent and waited for), unless the user gives
@@ -373,7 +373,7 @@ pub(super) fn latencies<'a, C>(
 ) -> impl Iterator<Item = Column<'a, C>> {
     let column = move |header, part: fn(Percentiles) -> u64| {
         Column::new(header, move |cell| {
-            of(cell).percentiles().map_or_else(none, |ns| time(part(ns) as f64))
+            of(cell).percentiles().map_or_else(dash, |ns| time(part(ns) as f64))
         })
     };
     [column("p50", |ns| ns.p50), column("p99", |ns| ns.p99), column("p99.9", |ns| ns.p999)]
@@ -385,17 +385,12 @@ pub(super) fn latencies<'a, C>(
 pub(super) fn table<C>(cells: &[C], columns: &[Column<'_, C>]) -> String {
     let column = |column: &Column<'_, C>| {
         let texts: Vec<String> = cells.iter().map(|cell| (column.text)(cell)).collect();
-        let empty = texts.iter().all(|text| *text == none());
+        let empty = texts.iter().all(|text| *text == dash());
         (!empty).then(|| [column.header.clone()].into_iter().chain(texts).collect())
     };
     let columns: Vec<Vec<String>> = columns.iter().filter_map(column).collect();
     let row = |row: usize| columns.iter().map(|column| column[row].clone()).collect();
     align(&(0..=cells.len()).map(row).collect::<Vec<_>>())
-}
-
-/// Returns the text that a table shows if nothing was measured.
-fn none() -> String {
-    "-".to_owned()
 }
 
 /// Returns, as JSON, how often and how long threads held one lock and waited for it.
@@ -426,7 +421,7 @@ pub(super) fn percentiles(ns: Option<Percentiles>) -> Value {
 /// Returns the text for a figure in a table: the median, the least and the greatest value, each
 /// divided by `unit` and with `digits` decimals.
 pub(super) fn figure(spread: Option<Spread>, unit: f64, digits: usize) -> String {
-    spread.map_or_else(none, |Spread { median, min, max }| {
+    spread.map_or_else(dash, |Spread { median, min, max }| {
         let [median, min, max] = [median, min, max].map(|value| value / unit);
         format!("{median:.digits$} ({min:.digits$}-{max:.digits$})")
     })

@@ -13,6 +13,7 @@ use crate::cmd::values::whole;
 use crate::error::{tell, usage};
 use crate::limits;
 use crate::report::json::number;
+use crate::report::table::dash;
 
 /// Compare this kernel's transmit path with Onramp's: what a qdisc costs, what a second CPU adds
 ///
@@ -177,7 +178,7 @@ fn table(found: &Found) -> String {
             figure(CPU, 1.0, 0),
             figure(ABOVE, 1.0, 0),
             figure(SCALING, 1.0, 2),
-            share.map_or_else(|| "-".to_owned(), |share| format!("{:.0}%", 100.0 * share.median)),
+            share.map_or_else(dash, |share| format!("{:.0}%", 100.0 * share.median)),
             total(cell, |round| round.dropped),
         );
     }
@@ -190,7 +191,7 @@ fn table(found: &Found) -> String {
         );
     }
     for ratio in &ratios {
-        let cost = ratio.above_floor.map_or_else(|| "-".to_owned(), |cost| format!("{cost:.2}"));
+        let cost = ratio.above_floor.map_or_else(dash, |cost| format!("{cost:.2}"));
         let rate = figure(ratio.packets_per_second, 1.0, 2);
         let _ = writeln!(text, "{:<name$}{:>4} {rate:>19} {cost:>18}", ratio.qdisc, ratio.cpus);
     }

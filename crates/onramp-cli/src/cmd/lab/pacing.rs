@@ -16,6 +16,7 @@ use serde_json::{Map, Value, json};
 use super::common::{self, Column, Common, Figure, Run, insert_all, once, percentiles};
 use super::kernel::prepare_namespaces;
 use crate::report::json::number;
+use crate::report::table::dash;
 
 /// How exactly packets leave a shaper, and what that costs, with several slacks and spin budgets
 ///
@@ -272,7 +273,7 @@ fn table(found: &Found) -> String {
     columns.extend(FIGURES.iter().map(Figure::column));
     let error = |name: &str, part: fn(Percentiles) -> u64| {
         Column::new(format!("error {name}"), move |row: &Measurement| {
-            row.error.percentiles().map_or_else(|| "-".to_owned(), |ns| time(part(ns) as f64))
+            row.error.percentiles().map_or_else(dash, |ns| time(part(ns) as f64))
         })
     };
     columns.push(error("p50", |ns| ns.p50));
@@ -280,7 +281,7 @@ fn table(found: &Found) -> String {
     columns.push(error("max", |ns| ns.max));
     columns.push(Column::new("dropped", |row: &Measurement| row.dropped.to_string()));
     columns.push(Column::new("overflowed", |row: &Measurement| match row.overflowed {
-        0 => "-".to_owned(),
+        0 => dash(),
         some => some.to_string(),
     }));
     let mut text = common::table(&found.cells, &columns);
@@ -305,7 +306,7 @@ fn table(found: &Found) -> String {
 
 /// Returns a duration as the options take it.
 fn short(time: Option<Duration>) -> String {
-    let Some(time) = time else { return "-".to_owned() };
+    let Some(time) = time else { return dash() };
     if time.is_zero() { "0".to_owned() } else { humantime::format_duration(time).to_string() }
 }
 

@@ -8,6 +8,7 @@ use super::common::{self, Column, Common, Figure, Run, insert_all};
 use crate::cmd::values::whole;
 use crate::error::{tell, usage};
 use crate::report::json::number;
+use crate::report::table::dash;
 
 /// What a qdisc costs: nanoseconds for an enqueue and a dequeue, one thread, no device
 ///
@@ -145,7 +146,7 @@ fn table(cells: &[Measurement]) -> String {
         Column::new("qdisc", |cell: &Measurement| cell.name.to_owned()),
         Column::new("flows", |cell: &Measurement| cell.flows.to_string()),
         Column::new("classes", |cell: &Measurement| {
-            cell.classes.map_or_else(|| "-".to_owned(), |classes| classes.to_string())
+            cell.classes.map_or_else(dash, |classes| classes.to_string())
         }),
         Column::new("backlog", |cell: &Measurement| cell.backlog.to_string()),
     ];

@@ -109,7 +109,8 @@ impl Stacks {
     }
 }
 
-fn percent(share: f64) -> String {
+/// Returns a share of a whole in percent.
+pub(crate) fn percent(share: f64) -> String {
     format!("{:.1} %", 100.0 * share)
 }
 

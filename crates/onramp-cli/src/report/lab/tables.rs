@@ -8,6 +8,7 @@ use super::charts::{Bucket, buckets};
 use super::data::{Document, Figure, Row};
 use super::words::{self, count, label, words};
 use crate::report::page;
+use crate::report::table::dash;
 
 /// Returns all tables of an experiment that have rows.
 pub(super) fn all(document: &Document) -> Markup {
@@ -290,8 +291,4 @@ fn cell(key: &str, figure: Option<Figure>) -> String {
         }
         None => words(figure.median),
     })
-}
-
-fn dash() -> String {
-    "-".to_owned()
 }

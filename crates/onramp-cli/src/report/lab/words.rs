@@ -5,6 +5,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use serde_json::{Map, Value};
 
 use crate::report::chart::Words;
+use crate::report::table::dash;
 
 /// Returns the label that people see for the figure at `key`. `key` may be a path of keys joined by
 /// dots.
@@ -49,7 +50,7 @@ fn unit(key: &str) -> Option<Words> {
 /// Returns the text for a value of the JSON, whether the value is a number or something else.
 pub(super) fn value(key: &str, value: &Value) -> String {
     match value {
-        Value::Null => "-".to_owned(),
+        Value::Null => dash(),
         Value::String(text) => text.clone(),
         Value::Bool(yes) => if *yes { "yes" } else { "no" }.to_owned(),
         Value::Number(_) if key == "started_unix" => {

@@ -6,6 +6,7 @@ use onramp_sim::Histogram;
 use onramp_sim::aqm::{Measurement, Plan, Scenario, Subject, TRIPS_MS};
 
 use crate::cmd::lab::common::{self, Column};
+use crate::report::table::dash;
 
 /// Returns a table for each scenario, after the settings that all of them share.
 pub(super) fn all(
@@ -38,7 +39,7 @@ pub(super) fn all(
 /// Returns the table of one scenario.
 fn one(cells: &[&Measurement]) -> String {
     let percent = |share: f64, digits: usize| format!("{:.digits$}", share * 100.0);
-    let optional = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
+    let optional = |text: Option<String>| text.unwrap_or_else(dash);
     let mut columns = vec![
         Column::new("qdisc", |cell: &&Measurement| cell.subject.name().to_owned()),
         Column::new("goodput Mbit/s", |cell: &&Measurement| format!("{:.2}", cell.goodput() / 1e6)),
@@ -73,9 +74,9 @@ fn one(cells: &[&Measurement]) -> String {
 }
 
 fn ms(all: &Histogram, part: u32) -> String {
-    all.per_mille(part).map_or_else(|| "-".to_owned(), |ns| format!("{:.1}", ns as f64 / 1e6))
+    all.per_mille(part).map_or_else(dash, |ns| format!("{:.1}", ns as f64 / 1e6))
 }
 
 fn later(all: Option<&Histogram>, part: u32) -> String {
-    all.map_or_else(|| "-".to_owned(), |all| ms(all, part))
+    all.map_or_else(dash, |all| ms(all, part))
 }

@@ -8,7 +8,7 @@ use onramp_lab::measure::{Percentiles, Spread};
 use onramp_lab::memory::Memory;
 
 use super::Results;
-use crate::report::table::{align, duration};
+use crate::report::table::{align, dash, duration};
 
 /// The note under a table with more threads than processors.
 const CROWDED: &str = "\
@@ -167,10 +167,6 @@ fn latencies(ns: Option<Percentiles>) -> [String; 4] {
         || std::array::from_fn(|_| dash()),
         |ns| [ns.p50, ns.p99, ns.p999, ns.max].map(duration),
     )
-}
-
-fn dash() -> String {
-    "-".to_owned()
 }
 
 /// Returns the table about packet memory: where packets were allocated, and which threads freed
