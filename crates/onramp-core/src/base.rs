@@ -9,6 +9,7 @@ pub(crate) mod handle;
 pub mod params;
 pub(crate) mod rate;
 pub(crate) mod rng;
+pub(crate) mod segments;
 pub mod show;
 pub(crate) mod shown;
 pub mod stats;

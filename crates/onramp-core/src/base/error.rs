@@ -57,6 +57,8 @@ pub enum Errno {
     NoDevice,
     /// No such object (`ENOENT`).
     NoEntry,
+    /// Cannot allocate memory (`ENOMEM`).
+    NoMemory,
     /// No space left (`ENOSPC`).
     NoSpace,
     /// Operation not supported (`EOPNOTSUPP`).
@@ -75,6 +77,7 @@ impl Errno {
             Self::Invalid => "Invalid argument",
             Self::NoDevice => "No such device",
             Self::NoEntry => "No such file or directory",
+            Self::NoMemory => "Cannot allocate memory",
             Self::NoSpace => "No space left on device",
             Self::NotSupported => "Operation not supported",
             Self::Range => "Numerical result out of range",

@@ -14,7 +14,7 @@ use super::police::Police;
 use super::reader::{Reader, count, masked};
 use crate::base::error::Errno;
 use crate::base::rng::Rng;
-use crate::base::{ConfigError, Counters, Instant};
+use crate::base::{ConfigError, Counters, Instant, segments};
 
 mod show;
 
@@ -124,16 +124,14 @@ impl Action {
 
     #[inline]
     fn run(&mut self, look: &mut Look, pkt: &mut Packet, now: Instant) -> Control {
-        self.counters.packets += 1;
+        self.counters.packets += u64::from(segments::count(pkt));
         let len = look.way.len(pkt);
         self.counters.bytes += u64::from(len);
         let control = match &mut self.what {
             What::Gact { control, random: None } => *control,
             What::Gact { control, random: Some(random) } => random.draw(*control),
             What::Police(police) => {
-                let (control, exceeds) = police.run(pkt.len, len, now);
-                self.counters.overlimits += u64::from(exceeds);
-                control
+                return police.run(segments::longest(pkt), len, now, &mut self.counters);
             }
             // As in Linux, packets that `skbedit` drops are not included in the action's counter of
             // drops.

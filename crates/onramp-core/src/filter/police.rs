@@ -9,14 +9,14 @@
 //! Invariant: in any time t, at most `burst` + `rate` · t bytes conform.
 
 use super::control::Control;
-use super::reader::Reader;
+use super::reader::{Reader, count};
+use crate::base::error::Errno;
 use crate::base::units::parse_size;
-use crate::base::{ConfigError, Instant, Rate};
+use crate::base::{ConfigError, Counters, Instant, Rate};
 use crate::law::cost::{Cost, Framing, ticked_ns};
 
-/// The longest packet, in bytes, that may conform if a policer has a `rate` and no `mtu`: Linux
-/// derives this length from the rate table of `tc`, which has 255 cells of 8 bytes.
-const RATE_TABLE_MTU: u32 = 2040;
+/// The largest size of a cell of a rate table, bytes.
+const CELL_MAX: u32 = 1 << 30;
 
 mod show;
 
@@ -58,15 +58,33 @@ impl Bucket {
 }
 
 impl Police {
-    /// Decides about a packet of `whole` bytes, of which `len` count towards the rates. Returns
-    /// what is to be done with the packet, and whether the packet exceeds the limit. As in Linux,
-    /// the link header of a packet that comes in counts towards the `mtu`, but not towards the
-    /// rates.
-    pub(super) fn run(&mut self, whole: u32, len: u32, now: Instant) -> (Control, bool) {
-        if whole > self.mtu {
-            return (self.exceed, true);
+    /// Decides what is to be done with a packet of `len` bytes, whose longest part (of a GSO packet;
+    /// otherwise, the whole packet) has `part` bytes, and counts whether it exceeds the limit and
+    /// whether it is dropped. As in Linux, the link header of a packet that comes in counts towards
+    /// the `mtu`, but not towards the rates.
+    pub(super) fn run(
+        &mut self,
+        part: u32,
+        len: u32,
+        now: Instant,
+        counters: &mut Counters,
+    ) -> Control {
+        let fits = part <= self.mtu;
+        if fits && self.rate.is_none() {
+            // Linux does not count such a packet as dropped, even if `conform-exceed` drops it.
+            return self.conform;
         }
-        let Some(rate) = &mut self.rate else { return (self.conform, false) };
+        let conforms = fits && self.pay(len, now);
+        let control = if conforms { self.conform } else { self.exceed };
+        counters.overlimits += u64::from(!conforms);
+        counters.drops += u64::from(control == Control::Drop);
+        control
+    }
+
+    /// Takes the tokens for a packet of `len` bytes; if a bucket has too few, takes none and
+    /// returns false.
+    fn pay(&mut self, len: u32, now: Instant) -> bool {
+        let Some(rate) = &mut self.rate else { return true };
         let more_ns = i64::try_from(now.0.saturating_sub(self.last.0)).unwrap_or(i64::MAX);
         // As in Linux, both buckets gain tokens for at most the time that a full burst takes at
         // `rate`, even if the bucket for `peakrate` could hold more.
@@ -74,14 +92,14 @@ impl Police {
         let left_ns = rate.after(more_ns, len);
         let peak_ns = self.peak.as_ref().map_or(0, |peak| peak.after(more_ns, len));
         if left_ns < 0 || peak_ns < 0 {
-            return (self.exceed, true);
+            return false;
         }
         rate.ns = left_ns;
         if let Some(peak) = &mut self.peak {
             peak.ns = peak_ns;
         }
         self.last = now;
-        (self.conform, false)
+        true
     }
 
     /// Reads a policer, after the word `police`. `own` reads the options that every kind of action
@@ -114,11 +132,11 @@ const NEEDS: &str = "expected rate, pkts_rate or mtu";
 #[derive(Debug)]
 struct Line {
     rate: Option<u64>,
-    burst: Option<u64>,
+    burst: Option<(u32, Option<Cell>)>,
     packet_rate: Option<u64>,
     packet_burst: Option<u64>,
     peak: Option<u64>,
-    mtu: Option<u32>,
+    mtu: Option<(u32, Option<Cell>)>,
     mpu: u32,
     overhead: u32,
     cells: bool,
@@ -147,11 +165,28 @@ impl Default for Line {
     }
 }
 
-/// Reads `SIZE` or `SIZE/CELL`. The cell size is ignored; old kernels used it for their rate
-/// tables.
-fn size(word: &str) -> Option<u64> {
-    let word = word.split_once('/').map_or(word, |(size, _)| size);
-    parse_size(word).filter(|size| *size <= u64::from(u32::MAX))
+/// The size of the cells of a rate table: 2 to the power of this number, in bytes. Linux computes
+/// no times from these tables any more, but it still refuses cells of one byte, and derives an `mtu`
+/// that is not given from their size.
+type Cell = u32;
+
+/// Reads a size in bytes.
+fn size(word: &str) -> Option<u32> {
+    u32::try_from(parse_size(word)?).ok()
+}
+
+/// Reads `SIZE` or `SIZE/CELL`, where `CELL` is a power of two.
+fn size_and_cell(word: &str) -> Option<(u32, Option<Cell>)> {
+    let Some((bytes, cell)) = word.split_once('/') else { return Some((size(word)?, None)) };
+    let cell = count(cell, CELL_MAX).filter(|cell| cell.is_power_of_two())?;
+    Some((size(bytes)?, Some(cell.ilog2())))
+}
+
+/// Returns the cells that `tc` chooses for packets of up to `mtu` bytes (0: as if it were 2047): the
+/// smallest of which 255 are enough.
+fn cell_for(mtu: u32) -> Cell {
+    let mtu = if mtu == 0 { 2047 } else { mtu };
+    (mtu >> 8).checked_ilog2().map_or(0, |log| log + 1)
 }
 
 impl Line {
@@ -205,18 +240,21 @@ impl Line {
     /// Reads the value of the option `word`. Returns false if there is no such option.
     fn read_value(&mut self, word: &str, words: &mut Reader<'_>) -> Result<bool, ConfigError> {
         const SIZE: &str = "a size such as 1514 or 15kb, 0b to 4294967295b";
+        const SIZE_AND_CELL: &str = "a size such as 1514 or 15kb, 0b to 4294967295b, or SIZE/CELL \
+                                     with a power of two for CELL, 1 to 1073741824";
         let rate = |word: &str| {
             Rate::parse(word).map(|rate| rate.as_bytes_per_second()).filter(|rate| *rate > 0)
         };
-        let size32 = |word: &str| u32::try_from(size(word)?).ok();
         match word {
             "rate" => self.rate = Some(words.value(word, crate::base::rate::LOOK, rate)?),
             "peakrate" => self.peak = Some(words.value(word, crate::base::rate::LOOK, rate)?),
             "burst" | "buffer" | "maxburst" => {
-                self.burst = Some(words.value(word, SIZE, size)?);
+                self.burst = Some(words.value(word, SIZE_AND_CELL, size_and_cell)?);
             }
-            "mtu" | "minburst" => self.mtu = Some(words.value(word, SIZE, size32)?),
-            "mpu" => self.mpu = words.value(word, SIZE, size32)?,
+            "mtu" | "minburst" => {
+                self.mtu = Some(words.value(word, SIZE_AND_CELL, size_and_cell)?);
+            }
+            "mpu" => self.mpu = words.value(word, SIZE, size)?,
             "overhead" => self.overhead = words.number(word, 0xffff)?,
             "pkts_rate" => self.packet_rate = Some(words.number(word, u32::MAX)?.into()),
             "pkts_burst" => self.packet_burst = Some(words.number(word, u32::MAX)?.into()),
@@ -232,13 +270,34 @@ impl Line {
         Ok(true)
     }
 
+    /// Returns the length of the longest packet that may conform. If `mtu` is zero or not given,
+    /// that are 255 cells of the rate table if there is a `rate` (2,040 bytes, if the line gives no
+    /// size of a cell), and otherwise any number of bytes.
+    fn mtu(&self, words: &Reader<'_>) -> Result<u32, ConfigError> {
+        let (mtu, mtu_cell) = self.mtu.unwrap_or_default();
+        let burst_cell = self.burst.and_then(|(_, cell)| cell);
+        let tables = [("burst", self.rate, burst_cell), ("mtu", self.peak, mtu_cell)];
+        for (key, rate, cell) in tables {
+            if rate.is_some() && cell.unwrap_or_else(|| cell_for(mtu)) == 0 {
+                let why = "its rate table would have cells of one byte, which the kernel refuses: \
+                           give an mtu of at least 256, or SIZE/8";
+                return Err(words.wrong(key, "", why).kernel(Errno::NoMemory, ""));
+            }
+        }
+        Ok(match (mtu, self.rate) {
+            (0, Some(_)) => 255 << burst_cell.unwrap_or_else(|| cell_for(mtu)),
+            (0, None) => u32::MAX,
+            (mtu, _) => mtu,
+        })
+    }
+
     fn build(&self, words: &Reader<'_>) -> Result<Police, ConfigError> {
         let wrong = |key, why: &str| Err(words.wrong(key, "", why));
         let (rate, burst, packets) = match (self.rate, self.packet_rate) {
             (Some(_), Some(_)) => {
                 return wrong("pkts_rate", "it cannot be used together with rate");
             }
-            (Some(rate), None) => (Some(rate), self.burst, false),
+            (Some(rate), None) => (Some(rate), self.burst.map(|(size, _)| u64::from(size)), false),
             (None, Some(rate)) => (Some(rate), self.packet_burst, true),
             (None, None) => (None, None, false),
         };
@@ -249,13 +308,7 @@ impl Line {
             (_, _, Some(_), None) => return wrong("mtu", "peakrate needs it"),
             _ => {}
         }
-        // If `mtu` is zero or not given, packets of up to 2,040 bytes may conform if there is a
-        // `rate`, and packets of any length if there is none.
-        let mtu = match (self.mtu.filter(|mtu| *mtu > 0), self.rate) {
-            (Some(mtu), _) => mtu,
-            (None, Some(_)) => RATE_TABLE_MTU,
-            (None, None) => u32::MAX,
-        };
+        let mtu = self.mtu(words)?;
         let framing = match packets {
             false => Framing::new(self.overhead, self.mpu, self.cells),
             true => Framing::default(),
@@ -266,7 +319,7 @@ impl Line {
             mtu,
             told: Told {
                 rate: self.rate.unwrap_or(0),
-                burst: self.rate.map_or(0, |rate| held(rate, self.burst.unwrap_or(0))),
+                burst: self.rate.zip(burst).map_or(0, |(rate, burst)| held(rate, burst)),
                 peak: self.peak.unwrap_or(0),
                 overhead: self.overhead,
                 cells: self.cells,

@@ -1,51 +1,12 @@
-//! Packets that carry several datagrams or TCP segments (GSO), and how to split them.
+//! How to split packets that carry several datagrams or TCP segments (GSO).
 //!
-//! Source: behaviour of Linux 7.2 `net/core/gso.c` (`skb_gso_segment`) and `net/core/dev.c`
-//! (`qdisc_pkt_len_segs_init`): on the wire, each of the parts has headers of its own.
+//! Source: behaviour of Linux 7.2 `net/core/gso.c` (`skb_gso_segment`).
 
-use onramp_queue::{Layer, Packet, PacketList};
+use onramp_queue::{Packet, PacketList};
 
 use crate::base::frame::SuperFrame;
+pub(crate) use crate::base::segments::{count, is_several, longest, sizes};
 use crate::sched::call::{Cx, Verdict};
-
-/// Whether a packet carries several parts and can be split into them. A packet whose stated length
-/// is less than the number of its payload bytes cannot be split, because the parts would be longer
-/// than the whole.
-#[inline]
-pub(crate) fn is_several(pkt: &Packet) -> bool {
-    pkt.gso_size > 0 && pkt.payload().len() <= pkt.len as usize && is_divisible(pkt)
-}
-
-fn is_divisible(pkt: &Packet) -> bool {
-    match pkt.layer() {
-        Layer::Datagram => pkt.payload().len() > usize::from(pkt.gso_size),
-        Layer::Ip | Layer::Ethernet => SuperFrame::of(pkt).is_some(),
-    }
-}
-
-/// Returns the number of parts that a packet carries, or 1 if it cannot be split.
-#[inline]
-pub(crate) fn count(pkt: &Packet) -> u32 {
-    if is_several(pkt) { sizes(pkt).0 } else { 1 }
-}
-
-/// Returns the number of parts that a packet carries, the size of each but the last, and the size
-/// of the last. The sizes are bytes on the wire.
-pub(crate) fn sizes(pkt: &Packet) -> (u32, u32, u32) {
-    let headers = match pkt.layer() {
-        Layer::Datagram => 0,
-        // Each segment of a frame repeats the headers of the frame.
-        Layer::Ip | Layer::Ethernet => match SuperFrame::of(pkt) {
-            Some(frame) => frame.headers(),
-            None => return (1, pkt.len, pkt.len),
-        },
-    };
-    let data = u32::try_from(pkt.payload().len() - headers).unwrap_or(u32::MAX);
-    let size = u32::from(pkt.gso_size).max(1);
-    let count = data.div_ceil(size).max(1);
-    let full = size + pkt.len.saturating_sub(data) / count;
-    (count, full, pkt.len.saturating_sub(full.saturating_mul(count - 1)))
-}
 
 /// Splits a packet into its parts. Each part gets the metadata of the packet. The last part is the
 /// packet itself, so its sender learns whether that part was sent or dropped. The other parts count
@@ -127,36 +88,6 @@ mod tests {
                 let known = (part.gso_size, part.flow, part.ecn, part.cookie, part.queue());
                 assert_eq!(known, (0, 9, 2, 77, 3));
             }
-        }
-    }
-
-    #[test]
-    fn one_datagram_is_not_taken_apart() {
-        let mut pkt = Packet::with_payload(&[0; 1000]);
-        assert!(!is_several(&pkt));
-        pkt.gso_size = 1000;
-        assert!(!is_several(&pkt));
-        pkt.gso_size = 999;
-        assert!(is_several(&pkt));
-        pkt.set_layer(Layer::Ethernet);
-        assert!(!is_several(&pkt));
-        // A packet of which only the length is known, but no payload bytes, is not split.
-        let mut bare = Packet::new(3000);
-        bare.gso_size = 1000;
-        assert!(!is_several(&bare));
-    }
-
-    #[test]
-    fn datagrams_are_counted() {
-        let count_of = |payload: usize, size: u16| {
-            let mut pkt = Packet::with_payload(&vec![0; payload]);
-            pkt.gso_size = size;
-            count(&pkt)
-        };
-        for (payload, size, datagrams) in
-            [(5_000, 1_000, 5), (5_001, 1_000, 6), (2, 1, 2), (1, 1, 1), (1_000, 0, 1), (0, 9, 1)]
-        {
-            assert_eq!(count_of(payload, size), datagrams, "{payload} by {size}");
         }
     }
 

@@ -21,10 +21,22 @@ fn policer(words: &str, style: Style) -> String {
 fn policers_are_shown() {
     for (words, shown) in [
         ("rate 8mbit burst 3000 drop", "rate 8Mbit burst 3000b mtu 2Kb action drop overhead 0b"),
-        // A cell size after a size is accepted and ignored; only old kernels used it.
+        // A cell size matters only where the mtu is not given: 255 cells conform.
         (
             "rate 8mbit buffer 3000/8 mtu 1000/8",
             "rate 8Mbit burst 3000b mtu 1000b action reclassify overhead 0b",
+        ),
+        (
+            "rate 8mbit burst 3000/64",
+            "rate 8Mbit burst 3000b mtu 16320b action reclassify overhead 0b",
+        ),
+        (
+            "rate 8mbit burst 3000/33554432 mtu 0/1",
+            "rate 8Mbit burst 3000b mtu 4064Mb action reclassify overhead 0b",
+        ),
+        (
+            "rate 8mbit burst 3000/0x8 mtu 200",
+            "rate 8Mbit burst 3000b mtu 200b action reclassify overhead 0b",
         ),
         (
             "rate 8mbit maxburst 3000 minburst 1500 ok",
@@ -187,6 +199,9 @@ fn a_policer_may_stand_alone() {
 fn what_is_wrong_with_a_policer() {
     let rate = "expected a rate such as 8mbit or 1mbps (bytes)";
     let size = "expected a size such as 1514 or 15kb, 0b to 4294967295b";
+    let celled = format!("{size}, or SIZE/CELL with a power of two for CELL, 1 to 1073741824");
+    let cells = "its rate table would have cells of one byte, which the kernel refuses: give an \
+                 mtu of at least 256, or SIZE/8";
     let controls = "expected EXCEED or EXCEED/CONFORM, where both are actions";
     let whole = |max: u32| format!("expected a whole number, 0 to {max}");
     for (words, code, key, value, why) in [
@@ -194,11 +209,11 @@ fn what_is_wrong_with_a_policer() {
         ("rate 0 burst 5k", 255, "rate", "0", rate.into()),
         ("rate", 255, "rate", "", rate.into()),
         ("peakrate 0", 255, "peakrate", "0", rate.into()),
-        ("burst x", 255, "burst", "x", size.into()),
-        ("maxburst x", 255, "maxburst", "x", size.into()),
-        ("buffer 4294967296", 255, "buffer", "4294967296", size.into()),
-        ("mtu 4294967296", 255, "mtu", "4294967296", size.into()),
-        ("minburst x", 255, "minburst", "x", size.into()),
+        ("burst x", 255, "burst", "x", celled.clone()),
+        ("maxburst x", 255, "maxburst", "x", celled.clone()),
+        ("buffer 4294967296", 255, "buffer", "4294967296", celled.clone()),
+        ("mtu 4294967296", 255, "mtu", "4294967296", celled.clone()),
+        ("minburst x", 255, "minburst", "x", celled.clone()),
         ("mpu x", 255, "mpu", "x", size.into()),
         ("overhead 65536", 255, "overhead", "65536", whole(65_535)),
         ("pkts_rate 4294967296", 255, "pkts_rate", "4294967296", whole(u32::MAX)),
@@ -209,6 +224,15 @@ fn what_is_wrong_with_a_policer() {
         ("mtu 500 conform-exceed drop/foo", 1, "conform-exceed", "drop/foo", controls.into()),
         ("mtu 500 conform-exceed foo/drop", 1, "conform-exceed", "foo/drop", controls.into()),
         ("avrate 1mbit", 1, "avrate", "", "estimators are not supported: use rate".into()),
+        ("rate 1mbit burst 5k/7", 255, "burst", "5k/7", celled.clone()),
+        ("rate 1mbit burst 5k/1k", 255, "burst", "5k/1k", celled.clone()),
+        ("rate 1mbit burst 5k/0", 255, "burst", "5k/0", celled.clone()),
+        ("rate 1mbit burst 5k/", 255, "burst", "5k/", celled.clone()),
+        ("rate 1mbit burst 5k mtu 300/2147483648", 255, "mtu", "300/2147483648", celled),
+        ("rate 1mbit burst 5k mpu 10/4", 255, "mpu", "10/4", size.into()),
+        ("rate 1mbit burst 5k/1", 2, "burst", "", cells.into()),
+        ("rate 1mbit burst 5k mtu 255", 2, "burst", "", cells.into()),
+        ("rate 1mbit burst 5k peakrate 2mbit mtu 300/1", 2, "mtu", "", cells.into()),
         ("burst 5k", 1, "police", "", "expected rate, pkts_rate or mtu".into()),
         ("rate 1mbit", 1, "burst", "", "rate needs it".into()),
         ("rate 1mbit burst 0", 1, "burst", "", "rate needs it".into()),
@@ -247,6 +271,51 @@ fn what_is_wrong_with_a_policer() {
     // A policer with an `index` needs no other options.
     let named = shown(&["pref 1 basic action police index 9"], TEXT);
     assert!(named.contains("police 0x9 rate 0bit burst 0b mtu 4096Mb"), "{named}");
+}
+
+/// Returns a packet of five datagrams, each of which takes 1,442 bytes on the wire.
+fn several() -> Packet {
+    let mut pkt = Packet::with_payload(&[0; 7_000]);
+    (pkt.gso_size, pkt.len) = (1_400, 7_210);
+    pkt
+}
+
+/// As in Linux, no datagram of a GSO packet may be longer than the `mtu`, and the packet pays for all
+/// of them.
+#[test]
+fn a_policer_looks_at_each_datagram_of_a_gso_packet() {
+    for (words, decision) in [
+        ("rate 1gbit burst 100k", class(1)),
+        ("rate 1gbit burst 100k mtu 1442", class(1)),
+        ("rate 1gbit burst 100k mtu 1441", Decision::Drop),
+        ("mtu 1442", class(1)),
+        ("mtu 1441", Decision::Drop),
+        ("rate 1gbit burst 7k", Decision::Drop),
+    ] {
+        let line = format!("matchall classid 1:1 action police {words} drop");
+        assert_eq!(filters(&[&line]).classify(&mut several(), Instant(5)), decision, "{words}");
+    }
+}
+
+/// Actions count the datagrams of a GSO packet. As in Linux, a policer with a `rate` counts all
+/// packets that it drops, and a policer without one only those that exceed its `mtu`.
+#[test]
+fn what_a_policer_counts() {
+    for (words, counted) in [
+        ("rate 8mbit burst 8000 drop", [7, 8_310, 1, 1]),
+        ("rate 8mbit burst 8000 conform-exceed ok/drop", [7, 8_310, 2, 1]),
+        ("mtu 1500 drop", [7, 8_310, 0, 0]),
+        ("mtu 700 drop", [7, 8_310, 1, 1]),
+        ("mtu 700 conform-exceed ok/drop", [7, 8_310, 0, 1]),
+    ] {
+        let mut filters = filters(&[&format!("matchall action police {words}")]);
+        for mut pkt in [several(), Packet::new(500), Packet::new(600)] {
+            let _ = filters.classify(&mut pkt, Instant(5));
+        }
+        let counters = filters.filters[0].actions[0].counters;
+        let found = [counters.packets, counters.bytes, counters.drops, counters.overlimits];
+        assert_eq!(found, counted, "{words}");
+    }
 }
 
 /// A model of a policer: two token buckets that count nanoseconds, as `tc-police(8)` and RFC 2697
