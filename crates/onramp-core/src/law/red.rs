@@ -181,7 +181,10 @@ impl Red {
         match damping.bits[cell & 255] {
             // A cell with 0 bits is too short for a shift, so the average shrinks in proportion to
             // the idle time, by at most half.
-            0 => value - (value.saturating_mul(idle_us) >> damping.cell_log).min(value.div_ceil(2)),
+            0 => {
+                let less = value.saturating_mul(idle_us) >> damping.cell_log;
+                if less < value >> 1 { value - less } else { value >> 1 }
+            }
             bits => value >> bits,
         }
     }
@@ -335,6 +338,27 @@ mod tests {
         let (burst, probability, average_packet) = (20, 1 << 30, 1000);
         let shape = Shape { min: 10_000, max: 30_000, burst, probability, average_packet };
         Red::new(&shape, 3, 1)
+    }
+
+    /// An idle time that is too short for a shift takes away less than half of the average, rounded
+    /// down, or else leaves half, rounded down.
+    #[test]
+    fn a_short_rest_takes_a_part_of_the_average() {
+        let mut red = red();
+        red.damp(1000, 1_250_000);
+        let damping = red.damping.as_ref().expect("it is damped");
+        assert_eq!(damping.bits[0], 0);
+        for value in 0..64_u64 {
+            for idle_us in 0..1 << damping.cell_log {
+                let less = value * idle_us >> damping.cell_log;
+                let left = if less < value / 2 { value - less } else { value / 2 };
+                let now = Instant(idle_us * 1_000);
+                assert_eq!(red.damped(value, Instant(0), now), left, "{value}, {idle_us}");
+            }
+        }
+        // An average of 3 that loses 1.
+        let idle_us = (1 << damping.cell_log) / 3 + 1;
+        assert_eq!(red.damped(3, Instant(0), Instant(idle_us * 1_000)), 1);
     }
 
     #[test]

@@ -255,11 +255,13 @@ impl Base {
         }
     }
 
+    #[expect(clippy::cast_possible_truncation, reason = "Linux truncates, too")]
     /// Returns the memory limit at a rate of `rate` bytes per second, in bytes.
     fn memory_limit(&self, rate: u64) -> u64 {
         let most = PACKETS * u64::from(self.mtu);
         let by_rate = u128::from(rate) * u128::from(self.rtt / 1_000) / 250_000;
-        let by_rate = u64::try_from(by_rate).unwrap_or(u64::MAX).max(MEMORY_MIN);
+        // Linux keeps the lower 32 bits of the product.
+        let by_rate = u64::from(by_rate as u32).max(MEMORY_MIN);
         match self.memory_limit {
             0 if rate == 0 => most,
             0 => most.min(by_rate),
@@ -710,11 +712,11 @@ impl Qdisc for Cake {
         self.classifier.change(new.classifier);
         (self.ingress, self.split_gso, self.framing) = (new.ingress, new.split_gso, new.framing);
         let slow = self.pace;
-        let before = std::mem::replace(&mut self.base, new.base);
+        self.base = new.base;
         let estimated = std::mem::replace(&mut self.estimates, new.estimates);
-        if estimated && self.estimates && before.rate == new.base.rate {
-            // The present rate of the shaper comes from the estimate, and the user did not give
-            // another rate, so keep the present rate.
+        if estimated && self.estimates && !values.is_said("bandwidth") {
+            // The present rate of the shaper comes from the estimate, and the command names no other
+            // rate, so keep the present rate.
             self.set_rate(self.rate);
         } else {
             (self.rate, self.pace, self.memory_limit) = (new.rate, new.pace, new.memory_limit);

@@ -31,7 +31,7 @@ use std::collections::VecDeque;
 use onramp_queue::{DropReason, Packet, PacketList};
 
 use self::law::Law;
-use super::{Backlog, Cx, Dequeue, Kind, Peek, Qdisc, Verdict, peek_by_dequeue};
+use super::{Backlog, Cx, Dequeue, Kind, Peek, Qdisc, Quirks, Verdict, peek_by_dequeue};
 use crate::base::params::{Default, Param, U32_MAX, Unit, Values};
 use crate::base::{Handle, Instant, ecn};
 use crate::filter::{Decision, Filters};
@@ -108,6 +108,16 @@ pub(super) const DUALPI2: Kind = Kind {
     check: law::check,
     build: |values| Box::new(DualPi2::new(values)),
     shown: show::SHOWN,
+    quirks: Quirks {
+        change: |said, options| {
+            law::change(said, options);
+            // A new `limit` brings the memory limit that follows from it.
+            if said.is_given("limit") && !said.is_given("memlimit") {
+                options.set("memlimit", None);
+            }
+        },
+        ..Quirks::NONE
+    },
     ..Kind::LEAF
 };
 
@@ -440,7 +450,7 @@ impl Qdisc for DualPi2 {
         self.update(cx.now);
         self.config = Config::new(values);
         self.law.change(Law::new(values, self.config.drop_overload));
-        if values.is_given("classic_protection") {
+        if values.is_said("classic_protection") {
             self.credit = self.config.first_credit();
         }
         // Drop packets that exceed the new limits: first classic packets, the oldest first; then

@@ -93,6 +93,7 @@ pub(super) const HTB: Kind = Kind {
             any_parent: true,
             inner_has_no_qdisc: true,
             in_use: "HTB class in use",
+            of_leaves: &["prio", "quantum"],
             ..AddedQuirks::NONE
         },
         ..Quirks::NONE

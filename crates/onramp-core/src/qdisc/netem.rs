@@ -121,11 +121,18 @@ pub(super) const NETEM: Kind = Kind {
     shown: Shown { options: show::options, ..Shown::TABLE },
     quirks: Quirks {
         hides_empty_place: true,
+        default_child: Some(|_| None),
         change: |said, options| {
             // A change without `reorder` and `gap` keeps the probability to reorder but sets `gap`
             // to 0, so that no packet is reordered.
             if !said.is_given("reorder") && !said.is_given("gap") {
                 options.set("gap", Some(Value::Number(0)));
+            }
+            // The limits of a slot belong to `slot`.
+            if said.is_given("slot") {
+                for key in ["packets", "bytes"].into_iter().filter(|key| !said.is_given(key)) {
+                    options.set(key, None);
+                }
             }
         },
         ..Quirks::ONE_PLACE
@@ -292,6 +299,8 @@ struct Netem {
     /// Packets that leave without delay, each with the time in nanoseconds at which it came. The
     /// packet that came last leaves first.
     ahead: Vec<(u64, Packet)>,
+    /// Number of packets that were put into `ahead`, so that they left before earlier ones.
+    reordered: u64,
     child: Option<Child>,
     peeked: Option<Packet>,
     /// The packets and bytes held, except a packet taken out by a `peek`.
@@ -326,6 +335,7 @@ impl Netem {
             other,
             queue: TimeQueue::default(),
             ahead: Vec::new(),
+            reordered: 0,
             child: None,
             peeked: None,
             held: Backlog::default(),
@@ -394,6 +404,7 @@ impl Netem {
             self.gap == 0 || self.in_gap < self.gap - 1 || self.reorder.spares(&mut self.rng);
         if !delayed {
             self.in_gap = 0;
+            self.reordered += 1;
             self.ahead.push((now.0, pkt));
             return;
         }
@@ -514,13 +525,20 @@ impl Qdisc for Netem {
     /// Sets new parameters and, like Linux, drops nothing: packets that are held keep the times at
     /// which they are to leave. A `seed` restarts the random numbers; without a `seed`, their
     /// sequence goes on.
-    fn change(&mut self, values: &Values<'_>, _cx: &mut Cx<'_>) -> bool {
+    fn change(&mut self, values: &Values<'_>, cx: &mut Cx<'_>) -> bool {
         let seed = self.other.next_u64();
         let site = Site { seed, ..values.site };
         let new = Self::new(&Values { site, ..*values });
-        let Self { queue, ahead, child, peeked, held, .. } = std::mem::replace(self, new);
+        let Self { queue, ahead, child, peeked, held, reordered, slots, .. } =
+            std::mem::replace(self, new);
         (self.queue, self.ahead, self.child) = (queue, ahead, child);
-        (self.peeked, self.held) = (peeked, held);
+        (self.peeked, self.held, self.reordered) = (peeked, held, reordered);
+        if !values.is_said("slot") {
+            self.slots = slots;
+        } else if self.slots.next_ns > 0 {
+            // A slot begins now.
+            self.slots.next_ns = cx.now.0.max(1);
+        }
         true
     }
 
@@ -538,6 +556,10 @@ impl Qdisc for Netem {
 
     fn classes(&mut self) -> Option<&mut dyn Classes> {
         Some(self)
+    }
+
+    fn requeues(&self) -> u64 {
+        self.reordered
     }
 }
 
@@ -558,10 +580,14 @@ impl Classes for Netem {
         }
     }
 
-    fn graft(&mut self, _minor: u16, qdisc: Box<dyn Qdisc>, cx: &mut Cx<'_>) {
-        if let Some(child) = &mut self.child {
+    fn ungraft(&mut self, _minor: u16, cx: &mut Cx<'_>) {
+        if let Some(mut child) = self.child.take() {
             child.reset(cx, &mut self.held);
         }
+    }
+
+    fn graft(&mut self, minor: u16, qdisc: Box<dyn Qdisc>, cx: &mut Cx<'_>) {
+        self.ungraft(minor, cx);
         let child = self.child.insert(Child::new(qdisc));
         self.held.packets += child.held().packets;
         self.held.bytes += child.held().bytes;

@@ -94,7 +94,11 @@ pub(super) const RED: Kind = Kind {
         class: |_, _, _| {},
         ..Shown::TABLE
     },
-    quirks: Quirks { renews_child: true, ..Quirks::ONE_PLACE },
+    quirks: Quirks {
+        renews_child: true,
+        default_child: Some(|values| Some(child(values))),
+        ..Quirks::ONE_PLACE
+    },
     ..Kind::LEAF
 };
 
@@ -139,6 +143,11 @@ fn show(values: &Values<'_>, _: &Extra, out: &mut Out) {
     red::show_queue(values, (shape, weight), idle(values), out);
 }
 
+/// Returns the qdisc that holds the packets until a user attaches another one.
+fn child(values: &Values<'_>) -> Box<dyn Qdisc> {
+    super::fifo::bfifo(values.number("limit"), values.site.mtu)
+}
+
 #[derive(Debug)]
 struct RedQdisc {
     child: Child,
@@ -167,7 +176,7 @@ impl RedQdisc {
         let (packet, rate) = idle(values);
         law.damp(packet, rate);
         Self {
-            child: Child::new(super::fifo::bfifo(values.number("limit"), values.site.mtu)),
+            child: Child::new(child(values)),
             held: Backlog::default(),
             law,
             average: Average::EMPTY,

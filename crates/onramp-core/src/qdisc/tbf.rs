@@ -83,7 +83,11 @@ pub(super) const TBF: Kind = Kind {
     classes: ClassKind::Fixed(|_| 1),
     build: |values| Box::new(Tbf::new(values)),
     shown: Shown { options: show::options, ..Shown::TABLE },
-    quirks: Quirks { limit_below: Some(limit), ..Quirks::ONE_PLACE },
+    quirks: Quirks {
+        limit_below: Some(limit),
+        default_child: Some(|values| Some(child(values))),
+        ..Quirks::ONE_PLACE
+    },
     ..Kind::LEAF
 };
 
@@ -132,6 +136,11 @@ pub(super) fn limit(values: &Values<'_>) -> u64 {
     limit.min(u64::from(u32::MAX))
 }
 
+/// Returns the qdisc that holds the packets until a user attaches another one.
+fn child(values: &Values<'_>) -> Box<dyn Qdisc> {
+    super::fifo::bfifo(limit(values), values.site.mtu)
+}
+
 #[derive(Debug)]
 struct Tbf {
     bucket: Bucket,
@@ -164,7 +173,7 @@ impl Tbf {
             peak,
             looked_at: Instant(0),
             largest: values.number32("burst").min(most),
-            child: Child::new(super::fifo::bfifo(limit(values), values.site.mtu)),
+            child: Child::new(child(values)),
             held: Backlog::default(),
             peeked: None,
             overlimits: 0,
@@ -199,11 +208,10 @@ impl Tbf {
         Ok(())
     }
 
-    /// Whether a packet consists of several datagrams, each of which is small enough for the
-    /// buckets.
+    /// Whether a packet that is too large for the buckets consists of several datagrams, each of
+    /// which is small enough.
     fn fits_in_parts(&self, pkt: &Packet) -> bool {
-        let (_, full, last) = segments::sizes(pkt);
-        segments::is_several(pkt) && full.max(last) <= self.largest
+        segments::longest(pkt) <= self.largest
     }
 
     /// Splits a packet that is too large for the buckets and enqueues its datagrams; drops the

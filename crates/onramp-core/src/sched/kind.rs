@@ -88,6 +88,10 @@ pub struct Quirks {
     /// limit from the values of the change command. `None` for kinds whose change does not affect a
     /// fifo.
     pub limit_below: Option<fn(&Values<'_>) -> u64>,
+    /// Builds the qdisc that takes its place below a class when a command deletes the qdisc there:
+    /// the same that stands there before a command adds one. The result is `None` for a class that
+    /// has none then. The field is `None` for the kinds whose classes have a `pfifo`.
+    pub default_child: Option<fn(&Values<'_>) -> Option<Box<dyn Qdisc>>>,
     /// Whether the qdisc can only stand at the root. Its classes are the transmit queues of the
     /// device.
     pub stands_at_root: bool,
@@ -155,6 +159,9 @@ pub struct AddedQuirks {
     pub any_parent: bool,
     /// Whether the qdisc below a class is removed when the class gets its first child class.
     pub inner_has_no_qdisc: bool,
+    /// The options that only a class without child classes has. A change of a class with child
+    /// classes leaves them as they are.
+    pub of_leaves: &'static [&'static str],
     /// Linux's error text for a new class without options.
     pub options_missing: &'static str,
     /// Linux's error text for the deletion of a class that another class or a filter needs.
@@ -191,6 +198,7 @@ impl Quirks {
         renews_child: false,
         fifo: false,
         limit_below: None,
+        default_child: None,
         stands_at_root: false,
         has_queue_trees: false,
         chooses_queue: false,
@@ -228,6 +236,7 @@ impl AddedQuirks {
         root_is_class: false,
         any_parent: false,
         inner_has_no_qdisc: false,
+        of_leaves: &[],
         options_missing: "",
         in_use: "",
         filters_at_class: "",

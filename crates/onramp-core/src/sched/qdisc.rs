@@ -168,6 +168,12 @@ pub trait Qdisc: Send + Debug {
         0
     }
 
+    /// Returns how many packets the qdisc has put in front of packets that came earlier, as far as
+    /// Linux counts them as requeued (`netem` with `reorder`).
+    fn requeues(&self) -> u64 {
+        0
+    }
+
     /// Returns how many of the packets that the children of this qdisc dropped are missing, as in
     /// Linux, from this qdisc's counter of drops.
     fn uncounted(&self) -> u64 {

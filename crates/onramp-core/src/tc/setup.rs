@@ -131,6 +131,8 @@ struct Node {
     /// means that child's place.
     typed: Option<Handle>,
     spec: Spec,
+    /// The options that the last command about the qdisc named: see [`Values::is_said`].
+    said: u64,
     classes: Added,
 }
 
@@ -159,7 +161,7 @@ pub enum Change {
 
 impl Node {
     fn new(parent: Option<Handle>, spec: Spec) -> Self {
-        Self { parent, typed: parent, spec, classes: Added::default() }
+        Self { parent, typed: parent, spec, said: 0, classes: Added::default() }
     }
 
     /// Returns why filters cannot be at `parent` (this qdisc, or a class of it), or `None` if they
@@ -472,6 +474,7 @@ impl Setup {
             seed: seed ^ u64::from(major) << 48,
             handle: Handle::new(major, 0),
             keeps_bytes: self.keeps_bytes,
+            said: self.qdiscs.get(&major).map_or(0, |node| node.said),
         }
     }
 

@@ -25,6 +25,9 @@ enum What {
     /// Replaces the qdisc below a class by the given one. The path leads to the qdisc that has the
     /// class; the number is the minor number of the class.
     Graft(Path, u16, Box<dyn Qdisc>),
+    /// Removes the qdisc below a class that then has none. The path and the number are those of
+    /// `Graft`.
+    Ungraft(Path, u16),
     /// Gives new parameters to the qdisc at the end of the path.
     Parameters(Path, Spec, Site),
     /// Adds a class to the qdisc at the end of the path, or gives the class new parameters. The
@@ -94,14 +97,20 @@ impl Edit {
                 Self::below(setup, class, queue, build)?
             }
             Change::Gone(class) => {
-                let is_queue = queue.is_some() && setup.is_mq();
-                let default = if is_queue && setup.root() == Some(class.major) {
-                    default_pfifo_fast
-                } else {
-                    default_pfifo
-                };
                 let site = setup.site(class.major, mtu, seed);
-                Self::below(setup, class, queue, || default(site))?
+                let is_queue = queue.is_some() && setup.is_mq();
+                let spec = setup.spec(class.major)?;
+                let default = match spec.kind().quirks.default_child {
+                    _ if is_queue && setup.root() == Some(class.major) => {
+                        Some(default_pfifo_fast(site))
+                    }
+                    Some(build) => build(&spec.values_at(site)),
+                    None => Some(default_pfifo(site)),
+                };
+                match default {
+                    Some(default) => Self::below(setup, class, queue, || default)?,
+                    None => What::Ungraft(place(class.major)?, class.minor),
+                }
             }
             Change::Parameters(major) => {
                 let spec = setup.spec(major)?.clone();
@@ -181,7 +190,16 @@ impl RootQdisc {
     pub fn edit(&mut self, edit: Edit, cx: &mut Cx<'_>) {
         match edit.0 {
             What::Root(built) => self.renew(built, cx),
-            What::Graft(path, minor, built) => self.graft(&path, minor, built, cx),
+            What::Graft(path, minor, built) => self.at(&path, cx, |qdisc, cx| {
+                if let Some(classes) = qdisc.classes() {
+                    classes.graft(minor, built, cx);
+                }
+            }),
+            What::Ungraft(path, minor) => self.at(&path, cx, |qdisc, cx| {
+                if let Some(classes) = qdisc.classes() {
+                    classes.ungraft(minor, cx);
+                }
+            }),
             What::Parameters(path, spec, site) => self.at(&path, cx, |qdisc, cx| {
                 let changed = qdisc.change(&spec.values_at(site), cx);
                 let id = spec.kind().id;
@@ -219,14 +237,6 @@ impl RootQdisc {
     fn renew(&mut self, built: Box<dyn Qdisc>, cx: &mut Cx<'_>) {
         self.qdisc_mut().reset(cx);
         self.put(built);
-    }
-
-    fn graft(&mut self, path: &[u16], minor: u16, built: Box<dyn Qdisc>, cx: &mut Cx<'_>) {
-        self.at(path, cx, |qdisc, cx| {
-            if let Some(classes) = qdisc.classes() {
-                classes.graft(minor, built, cx);
-            }
-        });
     }
 
     /// Returns the filters at the qdisc or class `place`, with their counters. `queue` is the index

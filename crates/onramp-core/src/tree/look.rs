@@ -77,7 +77,7 @@ fn view_below(
     let counters = Counters {
         drops: total.drops.saturating_sub(qdisc.uncounted()),
         overlimits: qdisc.overlimits(),
-        requeues: place.requeues,
+        requeues: place.requeues + qdisc.requeues(),
         ..total
     };
     let mut extra = Extra::default();

@@ -116,6 +116,29 @@ fn a_child_that_goes() {
     }
 }
 
+/// After a command has deleted the child, the tree holds as many packets as one that is built from
+/// the description of the tree, where the class has its default qdisc.
+#[test]
+fn the_default_child_takes_the_place_of_one_that_goes() {
+    let more: &[&[&str]] = &[
+        &["root handle 1: tbf rate 8kbit burst 2000 limit 3000"],
+        &["root handle 1: red limit 20kb min 15kb max 18kb avpkt 1000 burst 17 bandwidth 10mbit"],
+        &["root handle 1: netem limit 3000"],
+        &["root handle 1: series stages 1"],
+    ];
+    for parent in PARENTS.iter().chain(more) {
+        let mut changed = tree(parent);
+        apply(&mut changed, "qdisc del dev e parent 1:1");
+        let mut built = Tree::of(changed.setup(), 1_514, 7).expect("a root");
+        let held = [&mut changed, &mut built].map(|tree| {
+            push(tree, 2_000);
+            let left = matches!(tree.dequeue(NOW), Dequeue::Ready(_));
+            (left, tree.backlog().packets, tree.backlog().bytes)
+        });
+        assert_eq!(held[0], held[1], "{parent:?}");
+    }
+}
+
 /// A `codel` stands below a `tbf` below a `netem`, and holds packets because of the `tbf`'s low
 /// rate. When a command lowers the limit of the `codel`, the `codel` drops packets, and the `netem`
 /// at the root knows how many packets are left.

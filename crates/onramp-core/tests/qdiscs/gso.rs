@@ -189,6 +189,25 @@ fn netem_damages_one_datagram_of_several() {
 /// If a packet's stated length is shorter than its payload, no qdisc splits the packet. Its parts
 /// would be longer than the whole: a qdisc would charge for bytes that are never sent, and a child
 /// qdisc that accepted the whole packet could find the parts too large.
+/// The qdisc and its classes count the datagrams of a packet.
+#[test]
+fn classes_count_datagrams() {
+    let mut setup = Setup::default();
+    for line in [
+        "qdisc add dev x root handle 1: htb default 10",
+        "class add dev x parent 1: classid 1:1 htb rate 1gbit",
+        "class add dev x parent 1:1 classid 1:10 htb rate 1gbit",
+    ] {
+        setup.apply(line).expect(line);
+    }
+    let mut tree = Tree::of(&setup, MTU, 1).expect("there is a root");
+    let _ = tree.enqueue(START, packet(0, 5_000, 500));
+    assert_eq!(drain(&mut tree).len(), 1);
+    let view = &tree.views()[0];
+    let classes: Vec<u64> = view.classes.iter().map(|class| class.counters.packets).collect();
+    assert_eq!((view.counters.packets, &classes[..]), (10, &[10, 10][..]));
+}
+
 #[test]
 fn a_packet_shorter_than_its_payload_stays_whole() {
     let mut setup = Setup::default();

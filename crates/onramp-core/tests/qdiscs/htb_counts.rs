@@ -8,6 +8,8 @@
 //! (`mbuffer`).
 
 use onramp_core::qdisc::{Dequeue, Verdict};
+use onramp_core::show::{Out, Style};
+use onramp_core::view::{Listed, Query};
 use onramp_core::{Handle, Instant, Setup, Tree};
 use onramp_queue::Packet;
 
@@ -131,4 +133,55 @@ fn borrowers_share_by_bytes() {
     }
     let bytes = [2, 3].map(|minor| class(&mut tree, minor).counters.bytes);
     assert!(bytes[0].abs_diff(bytes[1]) <= 6_000, "{bytes:?}");
+}
+
+/// As in Linux, a class with child classes keeps the priority and the quantum that it had as a leaf,
+/// whatever a change names.
+#[test]
+fn an_inner_class_keeps_its_turn() {
+    let mut tree = tree(&[
+        "class add dev e parent 1: classid 1:1 htb rate 1mbit prio 2 quantum 5000",
+        "class add dev e parent 1:1 classid 1:11 htb rate 1mbit",
+    ]);
+    let mut apply = |line: &str| tree.apply(Instant(START_NS), line).expect("a line");
+    apply("class change dev e parent 1: classid 1:1 htb rate 2mbit prio 5 quantum 7000");
+    apply("class del dev e classid 1:11");
+    let list = |tree: &mut Tree| {
+        let mut out = Out::new(Style { details: true, ..Style::default() });
+        let views = tree.views();
+        Listed::new(None, tree.setup(), 1514, &views).classes(Query::default(), &mut out);
+        out.finish().split(" linklayer").next().unwrap_or_default().to_owned()
+    };
+    let first = "class htb 1:1 root prio 2 quantum 5000 rate 2Mbit ceil 2Mbit";
+    assert_eq!(list(&mut tree), first);
+    let mut built = Tree::of(tree.setup(), 1514, 0).expect("a root");
+    assert_eq!(list(&mut built), first);
+    let change = "class change dev e parent 1: classid 1:1 htb rate 2mbit prio 5 quantum 7000";
+    tree.apply(Instant(START_NS), change).expect("a line");
+    assert!(list(&mut tree).starts_with("class htb 1:1 root prio 5 quantum 7000 "));
+}
+
+/// As in Linux, a class that becomes a leaf again begins with a whole turn.
+#[test]
+fn a_class_that_becomes_a_leaf_again_has_no_turn_behind_it() {
+    let class = "htb rate 1gbit burst 1mb cburst 1mb quantum 10000";
+    let mut tree = tree(&[
+        &format!("class add dev e parent 1: classid 1:1 {class}"),
+        &format!("class add dev e parent 1: classid 1:2 {class}"),
+    ]);
+    let _ = push(&mut tree, 0, 1, 1000);
+    let _ = leaves(&mut tree, 0);
+    tree.apply(Instant(START_NS), &format!("class add dev e parent 1:1 classid 1:11 {class}"))
+        .expect("a class");
+    tree.apply(Instant(START_NS), "class del dev e classid 1:11").expect("a class");
+    for minor in [1, 1, 1, 1, 1, 2, 2, 2, 2, 2] {
+        let _ = push(&mut tree, 0, minor, 1000);
+    }
+    let order: Vec<u32> = (0..10)
+        .map(|_| match tree.dequeue(Instant(START_NS)) {
+            Dequeue::Ready(pkt) => pkt.priority & 0xf,
+            _ => panic!("ten are held"),
+        })
+        .collect();
+    assert_eq!(order, [1, 2, 1, 1, 1, 1, 2, 2, 2, 2]);
 }

@@ -137,9 +137,31 @@ fn cake_keeps_what_it_has_learned() {
     let now = START.after(10_000 * MS);
     tree.apply(now, "qdisc change dev x root cake rtt 50ms").expect("a line");
     assert_eq!(stat(&tree, "bandwidth"), learned);
+    assert_ne!(learned, 625_000);
+    // A command that names the rate, also the same one, sets it.
+    let line = "qdisc change dev x root cake bandwidth 5mbit autorate-ingress";
+    tree.apply(now, line).expect("a line");
+    assert_eq!(stat(&tree, "bandwidth"), 625_000);
     let line = "qdisc change dev x root cake bandwidth 3mbit autorate-ingress";
     tree.apply(now, line).expect("a line");
     assert_eq!(stat(&tree, "bandwidth"), 375_000);
+}
+
+/// The memory limit that follows from the rate wraps around at 32 bits. The figures are those of
+/// Linux 7.2.
+#[test]
+fn the_memory_limit_of_cake_follows_from_the_rate() {
+    for (options, limit) in [
+        ("bandwidth 5mbit", 4 << 20),
+        ("bandwidth 1gbit rtt 1s", 15_503_360),
+        ("bandwidth 86gbit", 5_032_704),
+        ("bandwidth 100gbit", 15_503_360),
+        ("bandwidth 8589936bit interplanetary", 4 << 20),
+    ] {
+        let mut tree = tree(&format!("cake {options}"), 1);
+        let view = &tree.views()[0];
+        assert_eq!(view.extra.get("memory_limit"), limit, "{options}");
+    }
 }
 
 /// When `pie` updates its drop probability depends on the clock, not on the arrival of the first

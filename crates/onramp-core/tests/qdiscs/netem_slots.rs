@@ -9,6 +9,8 @@
 use std::collections::BTreeMap;
 
 use onramp_core::qdisc::{Dequeue, Verdict};
+use onramp_core::show::{Out, Style};
+use onramp_core::view::{Listed, Query};
 use onramp_core::{Instant, Setup, Tree};
 use onramp_queue::Packet;
 
@@ -128,4 +130,53 @@ fn the_mixture_has_its_quantiles() {
         let off = if percent < 98 { 0.2 } else { 0.7 };
         assert!((found - expected).abs() < off, "{percent} %: {found} ms, expected {expected} ms");
     }
+}
+
+/// A packet at 10 ms waits for the slot at 110 ms. As in Linux, a change that does not name `slot`
+/// leaves this slot where it is, and a change that names it begins a slot at once.
+#[test]
+fn a_change_begins_a_slot_only_if_it_names_one() {
+    for (line, left_ms) in
+        [("limit 2000", 110), ("slot 100ms 100ms", 60), ("slot 30ms", 60), ("slot 0", 60)]
+    {
+        let mut tree = tree("slot 100ms 100ms");
+        let at = |ms: u64| Instant(START_NS + ms * MS);
+        push(&mut tree, at(10).0, 1000);
+        assert!(matches!(tree.dequeue(at(10)), Dequeue::NotBefore(then) if then == at(110)));
+        tree.apply(at(60), &format!("qdisc change dev e root netem {line}")).expect("a line");
+        let left = match tree.dequeue(at(60)) {
+            Dequeue::Ready(_) => at(60),
+            Dequeue::NotBefore(then) => then,
+            Dequeue::Empty => panic!("a packet waits"),
+        };
+        assert_eq!(left, at(left_ms), "{line}");
+    }
+}
+
+/// The limits of a slot belong to the `slot` that a command names.
+#[test]
+fn a_new_slot_has_new_limits() {
+    let mut setup = Setup::default();
+    setup.apply("qdisc add dev e root netem slot 100ms packets 5 bytes 1000").expect("a line");
+    for (line, shown) in [
+        ("netem delay 1ms", "delay 1ms slot 100ms 100ms packets 5 bytes 1000"),
+        ("netem slot 50ms packets 7", "slot 50ms 50ms packets 7"),
+        ("netem slot 50ms", "slot 50ms 50ms"),
+    ] {
+        setup.apply(&format!("qdisc change dev e root {line}")).expect("a line");
+        let mut out = Out::new(Style::default());
+        Listed::new(None, &setup, 1514, &[]).qdiscs(Query::default(), &mut out);
+        let listed = out.finish();
+        assert!(listed.trim_end().ends_with(&format!(" limit 1000 {shown}")), "{line}: {listed}");
+    }
+}
+
+/// As in Linux, packets that overtake count as requeued: here, every fifth.
+#[test]
+fn packets_that_overtake_are_requeues() {
+    let mut tree = tree("delay 10ms reorder 100% gap 5");
+    (0..100).for_each(|_| push(&mut tree, START_NS, 1000));
+    assert_eq!(tree.views()[0].counters.requeues, 20);
+    tree.apply(Instant(START_NS), "qdisc change dev e root netem delay 5ms").expect("a line");
+    assert_eq!(tree.views()[0].counters.requeues, 20);
 }

@@ -24,6 +24,11 @@ pub struct Options<'a> {
 }
 
 impl Options<'_> {
+    /// Returns the values of the options, without regard to a device.
+    pub(crate) fn values(&self) -> Values<'_> {
+        Values { params: self.params, given: self.given, site: Site::default() }
+    }
+
     /// Sets the value of the option `key`. With `None`, removes the value, so that the default
     /// applies.
     ///
@@ -50,6 +55,9 @@ pub struct Site {
     /// For a change: whether token buckets keep the bytes that they hold or owe. Otherwise a change
     /// fills them or keeps their nanoseconds, as Linux does.
     pub keeps_bytes: bool,
+    /// For a change: the options that the command names, a bit for each, by their places in the
+    /// table. See [`Values::is_said`].
+    pub said: u64,
 }
 
 impl Site {
@@ -81,6 +89,23 @@ impl Values<'_> {
     #[must_use]
     pub fn is_given(&self, key: &str) -> bool {
         self.given[self.place(key)].is_some()
+    }
+
+    /// Whether the command that changes the qdisc names the option `key`. An option that is given,
+    /// but that the command does not name, keeps the value that an earlier command gave.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the qdisc has no option `key`.
+    #[must_use]
+    pub fn is_said(&self, key: &str) -> bool {
+        self.site.said >> self.place(key) & 1 == 1
+    }
+
+    /// Returns a bit for each option that is given, for [`Site::said`].
+    pub(crate) fn said(&self) -> u64 {
+        let bit = |(place, value): (usize, &Option<Value>)| u64::from(value.is_some()) << place;
+        self.given.iter().enumerate().map(bit).sum()
     }
 
     /// Whether the qdisc has an option `key`.

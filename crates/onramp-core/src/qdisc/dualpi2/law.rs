@@ -11,7 +11,7 @@
 //! the probability by 2^-32 for each 64 ns of delay; and only the lower 32 bits of a change of the
 //! probability count.
 
-use crate::base::params::{Default, Param, U32_MAX, Unit, Values};
+use crate::base::params::{Default, Options, Param, U32_MAX, Unit, Value, Values};
 use crate::base::rng::Rng;
 use crate::base::{Clash, Instant};
 
@@ -132,11 +132,34 @@ impl Given {
     }
 }
 
+/// The parameters that follow from the round-trip times, if these are given.
+const FOLLOWING: [&str; 4] = ["target", "tupdate", "alpha", "beta"];
+
+/// Makes the options after a change name either round-trip times or the parameters that follow from
+/// them: `tc` passes only the latter to Linux, so each change applies to what it names.
+pub(super) fn change(said: &Values<'_>, options: &mut Options<'_>) {
+    if rtts(said).is_some() {
+        FOLLOWING.iter().for_each(|key| options.set(key, None));
+        let unsaid = ["max_rtt", "typical_rtt"].into_iter().filter(|key| !said.is_given(key));
+        unsaid.for_each(|key| options.set(key, None));
+    } else if FOLLOWING.iter().any(|key| said.is_given(key)) {
+        let values = options.values();
+        let Some((max, typical)) = rtts(&values) else { return };
+        let Given { target, tupdate, alpha, beta } = given_by(max, typical);
+        for (key, value) in FOLLOWING.into_iter().zip([target, tupdate, alpha, beta]) {
+            if !said.is_given(key) {
+                options.set(key, Some(Value::Number(value)));
+            }
+        }
+        ["max_rtt", "typical_rtt"].iter().for_each(|key| options.set(key, None));
+    }
+}
+
 /// Checks that the parameters fit together.
 pub(super) fn check(values: &Values<'_>) -> Result<(), Clash> {
     let Some((max, typical)) = rtts(values) else { return Ok(()) };
     let key = if values.is_given("max_rtt") { "max_rtt" } else { "typical_rtt" };
-    for other in ["target", "tupdate", "alpha", "beta"] {
+    for other in FOLLOWING {
         if values.is_given(other) {
             return Err(Clash::usage(other, format!("it follows from `{key}`: give one of them")));
         }

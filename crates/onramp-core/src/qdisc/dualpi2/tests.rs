@@ -1,5 +1,6 @@
+use super::law::Given;
 use super::*;
-use crate::tc::Spec;
+use crate::tc::{Setup, Spec};
 
 const MTU: u32 = 1514;
 const NOW: Instant = Instant(20_000_000_000);
@@ -210,6 +211,67 @@ fn limits_hold_for_both_queues_together() {
         let _ = qdisc.enqueue(packet(1000, 2), &mut cx);
     }
     assert_eq!((qdisc.memory, drops.len()), (6_912, 2));
+}
+
+/// Returns the description of the qdisc after an addition with the first options, and changes with
+/// the others.
+fn changed(options: &[&str]) -> Spec {
+    let mut setup = Setup::default();
+    for (at, options) in options.iter().enumerate() {
+        let verb = if at == 0 { "add" } else { "change" };
+        setup
+            .apply(&format!("qdisc {verb} dev e root handle 1: dualpi2 {options}"))
+            .expect(options);
+    }
+    setup.spec(1).expect("a root").clone()
+}
+
+/// `tc` passes to Linux only the parameters that follow from round-trip times, so each change applies
+/// to what it names. What a program saves can be read again.
+#[test]
+fn round_trip_times_and_what_follows_from_them_replace_each_other() {
+    let given = |options: &[&str]| {
+        let spec = changed(options);
+        assert_eq!(spec.to_string().parse::<Spec>().as_ref(), Ok(&spec), "{options:?}");
+        Given::of(&spec.values(MTU))
+    };
+    let long = given(&["max_rtt 100ms"]);
+    assert_ne!(long, given(&[""]));
+    assert_eq!(given(&["max_rtt 100ms", "target 5ms"]), Given { target: 5_000_000, ..long });
+    assert_eq!(given(&["max_rtt 100ms", "beta 1"]), Given { beta: 256, ..long });
+    assert_eq!(given(&["max_rtt 100ms", "limit 20"]), long);
+    assert_eq!(given(&["target 5ms beta 1", "max_rtt 100ms"]), long);
+    assert_eq!(given(&["typical_rtt 10ms", "max_rtt 5ms"]), given(&["max_rtt 5ms"]));
+    assert_eq!(given(&["max_rtt 5ms", "typical_rtt 10ms"]), given(&["typical_rtt 10ms"]));
+}
+
+#[test]
+fn a_new_limit_brings_its_memory_limit() {
+    let limit = |options: &[&str]| Config::new(&changed(options).values(MTU)).memory_limit;
+    assert_eq!(limit(&["memlimit 7000", "target 5ms"]), 7_000);
+    assert_eq!(limit(&["memlimit 7000", "limit 10000"]), 10_000 * 2 * u64::from(MTU));
+    assert_eq!(limit(&["memlimit 7000", "limit 10000 memlimit 8000"]), 8_000);
+}
+
+/// A change sets the credit of the classic queue back only if it names `classic_protection`.
+#[test]
+fn the_credit_outlives_changes_of_other_options() {
+    let spec: Spec = "dualpi2 limit 9000 classic_protection 20%".parse().expect("a correct line");
+    for names_it in [false, true] {
+        let mut qdisc = qdisc("classic_protection 20%");
+        let mut drops = PacketList::new();
+        let mut cx = Cx::new(NOW, &mut drops);
+        for ecn in [0, 1, 0, 1, 0, 1] {
+            let _ = qdisc.enqueue(packet(1000, ecn), &mut cx);
+        }
+        assert!(matches!(qdisc.dequeue(&mut cx), Dequeue::Ready(_)));
+        let (before, first) = (qdisc.credit, qdisc.config.first_credit());
+        assert_ne!(before, first);
+        let mut values = spec.values(MTU);
+        values.site.said = if names_it { values.said() } else { 0 };
+        assert!(qdisc.change(&values, &mut cx));
+        assert_eq!(qdisc.credit, if names_it { first } else { before });
+    }
 }
 
 #[test]

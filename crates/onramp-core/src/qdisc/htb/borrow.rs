@@ -8,7 +8,7 @@ use super::turns::ActiveClasses;
 use super::wait::Entry;
 use super::{Htb, QUIET_NS};
 use crate::base::Instant;
-use crate::sched::{Cx, Dequeue};
+use crate::sched::{Cx, Dequeue, segments};
 
 impl Htb {
     /// Notes that the leaf at `place` has packets.
@@ -247,7 +247,7 @@ impl Htb {
                 }
                 match answer {
                     Dequeue::Ready(pkt) => {
-                        self.sent(place, level, priority, pkt.len, cx.now);
+                        self.sent(place, level, priority, &pkt, cx.now);
                         return Ok(pkt);
                     }
                     Dequeue::NotBefore(then) => wait = wait.min(then),
@@ -272,7 +272,8 @@ impl Htb {
     /// Accounts for a packet of `len` bytes that a leaf sent with tokens of a class on `level`: the
     /// leaf and all classes above it pay for the packet.
     #[inline]
-    fn sent(&mut self, place: usize, level: usize, priority: usize, len: u32, now: Instant) {
+    fn sent(&mut self, place: usize, level: usize, priority: usize, pkt: &Packet, now: Instant) {
+        let (len, parts) = (pkt.len, segments::count(pkt));
         let class = &mut self.classes[place];
         let deficit = &mut class.deficit[level];
         *deficit = deficit.saturating_sub_unsigned(len);
@@ -287,7 +288,7 @@ impl Htb {
         while let Some(class) = self.classes.get_mut(at) {
             #[expect(clippy::cast_possible_truncation, reason = "there are eight")]
             class.pay(level as u8, len, now);
-            class.stats.packets += 1;
+            class.stats.packets += u64::from(parts);
             class.stats.bytes += u64::from(len);
             let (before, above) = (class.mode, class.parent);
             // `pay` has just counted the tokens up to `now`, so no time has elapsed since then.

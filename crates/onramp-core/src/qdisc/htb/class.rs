@@ -137,8 +137,11 @@ impl Class {
     /// Sets new parameters of the class; keeps the tokens in its buckets, as the nanoseconds that
     /// they are, or with `keeps_bytes` as the bytes that they are worth.
     pub(super) fn change(&mut self, config: &Config, keeps_bytes: bool, now: Instant) {
-        self.priority = config.priority;
-        self.quantum = config.quantum;
+        // As in Linux, a class with child classes keeps the priority and the quantum that it had as a
+        // leaf.
+        if self.is_leaf() {
+            (self.priority, self.quantum) = (config.priority, config.quantum);
+        }
         if keeps_bytes {
             let elapsed_ns = self.elapsed_ns(now);
             for (bucket, new) in [(&mut self.rate, config.rate), (&mut self.ceil, config.ceil)] {
@@ -165,6 +168,7 @@ impl Class {
     pub(super) fn become_leaf(&mut self, site: Site, now: Instant) {
         self.level = 0;
         self.below = Below::leaf(site);
+        self.deficit = [0; LEVELS];
         self.fill(now);
     }
 

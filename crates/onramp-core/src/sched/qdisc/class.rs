@@ -59,6 +59,11 @@ pub trait Classes: Debug {
             self.recount(minor);
         }
     }
+
+    /// Removes the qdisc below class `minor` and drops its packets. Called only for kinds whose
+    /// classes have no qdisc until a command adds one: see
+    /// [`Quirks::default_child`](crate::qdisc::Quirks::default_child).
+    fn ungraft(&mut self, _minor: u16, _cx: &mut Cx<'_>) {}
 }
 
 /// A qdisc below a class of another qdisc (the parent), with its counters, and with the backlog

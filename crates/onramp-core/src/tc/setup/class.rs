@@ -138,7 +138,14 @@ impl Setup {
         };
         let parent = node.class_parent(at, kind, class, parent, nested)?;
         let before = if there { node.classes.get(class.minor) } else { None };
-        let given = merged(at, params, before.map(|row| &row.given[..]), given)?;
+        let mut given = merged(at, params, before.map(|row| &row.given[..]), given)?;
+        if let Some(before) = before.filter(|_| node.is_inner(class.minor)) {
+            for (at, param) in params.iter().enumerate() {
+                if quirks.of_leaves.contains(&param.key) {
+                    given[at].clone_from(&before.given[at]);
+                }
+            }
+        }
         check(at, agree, &Values { params, given: &given, site: Site::default() })?;
         node.classes.set(class, parent, nested, given);
         let inner = self.below(Some(Handle::new(class.major, parent)));

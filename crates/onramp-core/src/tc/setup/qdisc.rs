@@ -281,6 +281,7 @@ impl Setup {
             return Err(refused(Errno::Invalid, said, &at, "", &why));
         }
         node.spec = node.spec.changed_by(&spec)?;
+        node.said = spec.values(0).said();
         let node = &self.qdiscs[&there];
         let anew = node.spec.kind().quirks.renews_child;
         let gone = self.children(there).filter(|&(minor, _)| anew || !node.has_class(minor));

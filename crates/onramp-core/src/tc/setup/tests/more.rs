@@ -85,6 +85,7 @@ fn a_qdisc_knows_where_it_stands() {
     let site = |major, seed| Setup::default().site(major, 1_514, seed);
     let expected = Site {
         keeps_bytes: false,
+        said: 0,
         mtu: 1_514,
         txqueuelen: 0,
         seed: 0x8003_0000_0000_1234,
