@@ -46,8 +46,13 @@ pub(super) const DUALPI2: Kind = Kind {
     about: "two queues coupled by one law: a short one for L4S packets (L), and a classic one",
     params: &[
         Param::new("limit", Unit::Packets, Number(10_000), "packets held at most").zero_is_unsaid(),
-        Param::new("memlimit", Unit::Bytes, Off, "memory used at most: two MTUs for each packet")
-            .zero_is_unsaid(),
+        Param::new(
+            "memlimit",
+            Unit::Bytes,
+            Off,
+            "memory used at most: two MTUs for each packet; a change of `limit` resets it",
+        )
+        .zero_is_unsaid(),
         law::TARGET,
         law::TUPDATE,
         law::ALPHA,

@@ -110,8 +110,18 @@ pub(super) const NETEM: Kind = Kind {
         )
         .short(),
         Param::new("slot", Unit::Forms(SLOTS), Absent::Off, "time between slots").short(),
-        Param::new("packets", Unit::Count, Absent::Off, "packets in a slot at most"),
-        Param::new("bytes", Unit::Size, Absent::Off, "bytes in a slot at most"),
+        Param::new(
+            "packets",
+            Unit::Count,
+            Absent::Off,
+            "packets in a slot at most; a change of `slot` resets it",
+        ),
+        Param::new(
+            "bytes",
+            Unit::Size,
+            Absent::Off,
+            "bytes in a slot at most; a change of `slot` resets it",
+        ),
         Param::new("seed", Unit::Count, Absent::Off, "seed of the random numbers")
             .within(0, u64::MAX),
     ],
