@@ -7,19 +7,30 @@
 //!
 //! | error from the kernel | reaction of the device |
 //! |---|---|
-//! | EAGAIN, EINTR, ENOBUFS, ENOMEM | keeps the packets; asks again after 50 µs, up to 1 ms |
+//! | EAGAIN, EINTR | keeps the packets; asks again after 50 µs, up to 1 ms |
+//! | ENOBUFS, ENOMEM, while the kernel holds frames of this socket | as for EAGAIN |
+//! | ENOBUFS, ENOMEM otherwise | as for EAGAIN, up to 100 times; drops it then: `NoBuffers` |
 //! | ENOBUFS with `bypass` and without carrier | drops the packet: `Unreachable` |
 //! | ENETDOWN, ENXIO, ENODEV (the interface is down or gone) | drops the packet: `Unreachable` |
 //! | EMSGSIZE, EINVAL (not a frame for this interface) | drops the packet: `MessageSize` |
 //! | EINVAL for a super-frame; ENOBUFS for one with `bypass` | cuts the super-frame itself |
 //! | any other error | drops the packet: `DeviceError` |
 //!
+//! ENOBUFS says that the kernel has dropped the frame. It may take the same frame later, for
+//! example when frames of other programs have left a full qdisc; or it drops the frame each time,
+//! because a filter of `tc` or `nft` says so, or because the frame is larger than the burst of a
+//! `tbf` or than the MTU of the far end of a veth pair. So that such a frame does not stop the
+//! others, the device offers it again for about 100 ms, and half as long each time that this was in
+//! vain, but once at least. Packets of the same burst that the kernel refuses in the call in which
+//! the device drops the first are dropped with it. When the kernel takes a frame that has waited,
+//! the next one may wait for 100 ms again.
+//!
 //! The tag of an 802.1Q VLAN may come on top of the MTU, but the tag of an 802.1ad VLAN counts as
 //! part of the packet. An interface that cannot segment, and a kernel that does not know this kind
-//! of segmentation, refuse a super-frame with the errors of the fifth line. If the kernel takes
-//! only some segments of a super-frame that the device cuts itself, the others wait after the
-//! errors of the first line, and are dropped with the packet after other errors. If the packet is
-//! cancelled in between, the segments that have left are not called back.
+//! of segmentation, refuse a super-frame with the errors of the seventh line. If the kernel takes
+//! only some segments of a super-frame that the device cuts itself, the others wait, or are dropped
+//! with the packet, as the table says. If the packet is cancelled in between, the segments that
+//! have left are not called back.
 //!
 //! While the interface has no carrier, for example because the far end of a veth pair is down, the
 //! kernel drops the frames in front of the interface without an error, unless `bypass` is set; the
@@ -28,6 +39,7 @@
 //! Source: `packet(7)`; virtio 1.3, section 5.1.6.2; behaviour of Linux 6.18
 //! `net/packet/af_packet.c`.
 
+mod patience;
 mod receiver;
 mod send;
 
@@ -39,6 +51,7 @@ use onramp_core::DeviceInfo;
 use onramp_core::{Device, frame};
 use onramp_queue::Counter;
 
+use self::patience::Patience;
 pub use self::receiver::PacketReceiver;
 use crate::backoff::Backoff;
 use crate::claim::{Claim, Use};
@@ -114,6 +127,7 @@ pub struct PacketSocket {
     other: Option<PacketFd>,
     outbox: Outbox,
     backoff: Backoff,
+    patience: Patience,
     /// Buffer for a segment of a super-frame.
     segment: Vec<u8>,
     /// The super-frame in the burst of which some segments have left, and their number.
@@ -210,6 +224,7 @@ impl PacketSocket {
             other: Some(other),
             outbox: Outbox::new(),
             backoff: Backoff::new(),
+            patience: Patience::new(),
             segment: Vec::new(),
             begun: Kept::default(),
             left: 0,

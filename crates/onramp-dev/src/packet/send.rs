@@ -47,7 +47,7 @@ impl PacketSocket {
                         self.stats.bytes.add(packet.payload().len() as u64);
                         done.push_back(packet);
                     }
-                    self.backoff.reset();
+                    self.taken();
                     continue;
                 }
                 Err(error) => error,
@@ -92,17 +92,26 @@ impl PacketSocket {
         done: &mut PacketList,
     ) -> Result<(), Packet> {
         match result.map_err(|(error, sent)| (self.reason(&error), sent)) {
-            Ok(()) => self.backoff.reset(),
+            Ok(()) => {}
             Err((None, 0)) => return Err(packet),
             Err((None, sent)) => {
                 self.begun.keep(&packet);
                 self.left = sent;
                 return Err(packet);
             }
-            Err((reason, _)) => packet.drop_reason = reason,
+            Err((reason, _)) => {
+                packet.drop_reason = reason;
+                self.patience.dropped();
+            }
         }
         done.push_back(packet);
         Ok(())
+    }
+
+    /// The kernel has taken a frame.
+    fn taken(&mut self) {
+        self.backoff.reset();
+        self.patience.taken();
     }
 
     /// Sends a super-frame as its segments, from the first that has not left before. Returns the
@@ -129,6 +138,7 @@ impl PacketSocket {
             out.messages += 1;
             self.stats.frames.add(1);
             self.stats.bytes.add(self.segment.len() as u64);
+            self.taken();
         }
         Ok(())
     }
@@ -142,15 +152,22 @@ impl PacketSocket {
         }
     }
 
-    /// Returns the reason to drop a packet after this error, or `None` if the kernel has no room
-    /// for a frame at present.
-    fn reason(&self, error: &io::Error) -> Option<DropReason> {
+    /// Returns the reason to drop the first packet after this error, or `None` if the packet is to
+    /// be offered again.
+    fn reason(&mut self, error: &io::Error) -> Option<DropReason> {
         match error.raw_os_error() {
             // With `bypass`, this is also how the kernel reports an interface without carrier.
             Some(libc::ENOBUFS) if self.options.bypass && !self.fd.has_carrier(self.index) => {
                 Some(DropReason::Unreachable)
             }
-            Some(libc::EAGAIN | libc::EINTR | libc::ENOBUFS | libc::ENOMEM) => None,
+            Some(libc::EAGAIN | libc::EINTR) => None,
+            // While the kernel holds frames of the socket, they may be what fills the interface's
+            // qdisc: there is room when they have left. Without them, the kernel may refuse this
+            // frame for ever.
+            Some(libc::ENOBUFS | libc::ENOMEM) => {
+                let waits = self.fd.has_unsent() || self.patience.wait();
+                (!waits).then_some(DropReason::NoBuffers)
+            }
             Some(libc::ENETDOWN | libc::ENXIO | libc::ENODEV) => Some(DropReason::Unreachable),
             Some(libc::EMSGSIZE | libc::EINVAL) => Some(DropReason::MessageSize),
             _ => Some(DropReason::DeviceError),
@@ -177,6 +194,7 @@ impl Device for PacketSocket {
         now: Instant,
     ) -> Transmitted {
         let mut out = Transmitted::default();
+        self.patience.begin();
         if !burst.front().is_some_and(|packet| self.begun.is(packet)) {
             // It was cancelled.
             self.begun.forget();

@@ -101,6 +101,15 @@ impl PacketFd {
         ask().is_ok_and(|flags| flags & running != 0)
     }
 
+    /// Whether the kernel holds frames that this socket has sent, in the qdisc of the interface or
+    /// in its driver. Frames that a `netem` holds, or that have crossed to another interface of this
+    /// host, do not count.
+    pub(crate) fn has_unsent(&self) -> bool {
+        let mut bytes: c_int = 0;
+        // `SIOCOUTQ`, which has the number of `TIOCOUTQ`.
+        ioctl(&self.0, libc::TIOCOUTQ, (&raw mut bytes).cast()).is_ok() && bytes > 0
+    }
+
     /// Sets a setting on.
     pub(crate) fn set(&self, setting: Setting) -> io::Result<()> {
         let (name, since) = setting.name();

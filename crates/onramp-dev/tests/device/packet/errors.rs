@@ -274,3 +274,161 @@ fn a_super_frame_goes_on_where_it_stopped() {
         }
     });
 }
+
+/// Offers packets, again and again at the times that the device names, until all are done. Returns
+/// the drop reasons, and the number of calls.
+fn persist(device: &mut PacketSocket, packets: Vec<Packet>) -> (Vec<Option<DropReason>>, u32) {
+    let (mut burst, mut done) = (PacketList::from_iter(packets), PacketList::new());
+    let (mut now, mut calls) = (Instant(1), 0);
+    while !burst.is_empty() {
+        let out = device.transmit(&mut burst, &mut done, now);
+        calls += 1;
+        assert!(calls <= 1_000, "the device never gives up");
+        now = out.retry_at.unwrap_or(now);
+    }
+    (done.metas().map(|meta| meta.drop_reason).collect(), calls)
+}
+
+/// Runs `tc`, and returns whether it was successful.
+fn tc(line: &str) -> bool {
+    Command::new("tc").args(line.split(' ')).status().expect("tc runs").success()
+}
+
+/// Commands that make the pair and let the kernel drop each frame of `data` bytes of TCP that v0
+/// sends.
+fn dropping(data: u16) -> Vec<String> {
+    // Load the length of the IP packet, which has 52 bytes of headers, and compare it. 2 is
+    // `TC_ACT_SHOT`, 0 is `TC_ACT_OK`. There are tabs between the numbers, because commands are cut
+    // at spaces.
+    let length = data + 52;
+    let program = format!("4,40\t0\t0\t16,21\t0\t1\t{length},6\t0\t0\t2,6\t0\t0\t0");
+    let filter = format!("tc filter add dev v0 egress bpf da bytecode {program}");
+    let lines = PAIR.iter().map(|&line| line.to_owned());
+    lines.chain(["tc qdisc add dev v0 clsact".to_owned(), filter]).collect()
+}
+
+/// A frame that the kernel drops each time does not stop the others.
+#[test]
+fn what_is_always_refused_is_given_up() {
+    in_namespace("packet::errors::what_is_always_refused_is_given_up", &PAIR, || {
+        let given_up = |options| {
+            let (mut device, mut receiver) = (open("v0", options).0, open("v1", OPTIONS).1);
+            let packets = vec![tcp(false, 1_400, 0, 0), tcp(false, 100, 0, 0)];
+            let (fates, calls) = persist(&mut device, packets);
+            let expected = if fates[0].is_some() { (101, 100) } else { (1, 0) };
+            assert_eq!((calls, device.stats().full.get()), expected);
+            assert_eq!(next(&mut receiver).payload(), tcp(false, 100, 0, 0).payload());
+            fates
+        };
+        let first = [Some(DropReason::NoBuffers), None];
+        // It is larger than the bucket of a `tbf`.
+        assert!(tc("qdisc add dev v0 root tbf rate 1gbit burst 1000 limit 100000"));
+        assert_eq!(given_up(OPTIONS), first);
+        assert!(tc("qdisc del dev v0 root"));
+        // It is larger than what the far end takes, which Linux reports since 6.6.
+        ip("link set v1 mtu 1000");
+        for bypass in [false, true] {
+            let fates = given_up(PacketOptions { bypass, ..OPTIONS });
+            assert!(fates == first || fates == [None; 2], "{fates:?}");
+        }
+    });
+}
+
+/// Where a filter drops some of the frames, the others soon pass without long waits.
+#[test]
+fn a_filter_holds_the_others_up_only_at_first() {
+    let name = "packet::errors::a_filter_holds_the_others_up_only_at_first";
+    let set_up = dropping(333);
+    let set_up: Vec<_> = set_up.iter().map(String::as_str).collect();
+    in_namespace(name, &set_up, || {
+        let [(mut device, _), (_, mut receiver)] = pair(OPTIONS);
+        let mut calls = Vec::new();
+        for _ in 0..10 {
+            let packets: Vec<_> =
+                (0..64).map(|n| tcp(false, if n % 4 == 3 { n } else { 333 }, 0, 0)).collect();
+            let (fates, of_burst) = persist(&mut device, packets);
+            let dropped = |n: usize| (n % 4 != 3).then_some(DropReason::NoBuffers);
+            assert!(fates.into_iter().eq((0..64).map(dropped)));
+            for n in (3..64).step_by(4) {
+                assert_eq!(next(&mut receiver).payload(), tcp(false, n, 0, 0).payload());
+            }
+            calls.push(of_burst);
+        }
+        assert_eq!(calls, [101, 51, 26, 13, 7, 4, 2, 2, 2, 2]);
+    });
+}
+
+/// A filter that drops one segment of a super-frame takes the rest of the packet with it. The next
+/// packet begins at its own beginning, even if it has the same bytes.
+#[test]
+fn a_super_frame_is_given_up_in_the_middle() {
+    let name = "packet::errors::a_super_frame_is_given_up_in_the_middle";
+    let set_up = dropping(500);
+    let set_up: Vec<_> = set_up.iter().map(String::as_str).collect();
+    in_namespace(name, &set_up, || {
+        let mut device = open("v0", PacketOptions { offload: false, ..OPTIONS }).0;
+        let mut receiver = open("v1", OPTIONS).1;
+        let whole = || tcp(false, 2_500, 1_000, 0);
+        let parts = segments(&whole());
+        let (fates, calls) = persist(&mut device, vec![whole(), whole()]);
+        assert_eq!(fates, [Some(DropReason::NoBuffers); 2]);
+        // The second one waits, too, because some of its segments were taken.
+        assert_eq!((calls, device.stats().frames.get()), (101, 4));
+        for part in [0, 1, 0, 1] {
+            assert_eq!(next(&mut receiver).payload(), parts[part]);
+        }
+        assert_nothing(&mut receiver);
+    });
+}
+
+/// Commands that give v0 a qdisc that holds two frames, and sends 100 of 1,000 bytes in a second.
+const SHORT_QUEUE: [&str; 2] = [
+    "tc qdisc add dev v0 root handle 1: tbf rate 800kbit burst 2000 limit 100000",
+    "tc qdisc add dev v0 parent 1:1 handle 2: pfifo limit 2",
+];
+
+/// Frames of the socket itself that fill the interface's qdisc hold the others back for as long as
+/// they need, however often these are offered.
+#[test]
+fn a_full_qdisc_loses_nothing() {
+    let set_up = [&PAIR[..], &SHORT_QUEUE].concat();
+    in_namespace("packet::errors::a_full_qdisc_loses_nothing", &set_up, || {
+        let [(mut device, _), (_, mut receiver)] = pair(OPTIONS);
+        let mut burst: PacketList = (0..30).map(|n| tcp(false, 900 + n, 0, 0)).collect();
+        let mut done = PacketList::new();
+        let end = MonotonicClock.now().after(PATIENCE_NS);
+        while !burst.is_empty() {
+            device.transmit(&mut burst, &mut done, Instant(1));
+            assert!(MonotonicClock.now() < end, "{} frames wait", burst.len());
+        }
+        assert!(done.metas().all(|meta| meta.drop_reason.is_none()));
+        assert!(device.stats().full.get() > 100, "it asks more often than it does in vain");
+        for n in 0..30 {
+            assert_eq!(next(&mut receiver).payload(), tcp(false, 900 + n, 0, 0).payload());
+        }
+    });
+}
+
+/// Frames of another program that fill the interface's qdisc hold the others back.
+#[test]
+fn a_qdisc_that_others_fill_loses_nothing() {
+    let set_up = [&PAIR[..], &SHORT_QUEUE].concat();
+    in_namespace("packet::errors::a_qdisc_that_others_fill_loses_nothing", &set_up, || {
+        let [(mut device, _), (_, mut receiver)] = pair(OPTIONS);
+        let mut other = open("v0", OPTIONS).0;
+        let packets = (0..10).map(|n| tcp(false, 900 + n, 0, 0)).collect();
+        let taken = transmit(&mut other, packets, Instant(1)).done.len();
+        assert!(taken < 10, "the qdisc is full");
+        let (mut burst, mut done) =
+            (PacketList::from_iter([tcp(false, 950, 0, 0)]), PacketList::new());
+        while done.is_empty() {
+            let now = MonotonicClock.now();
+            let until = device.transmit(&mut burst, &mut done, now).retry_at;
+            while until.is_some_and(|at| MonotonicClock.now() < at) {}
+        }
+        assert_eq!(done.pop_front().expect("not empty").drop_reason, None);
+        assert!(device.stats().full.get() > 0, "it had to wait");
+        (0..taken).for_each(|_| drop(next(&mut receiver)));
+        assert_eq!(next(&mut receiver).payload(), tcp(false, 950, 0, 0).payload());
+    });
+}
