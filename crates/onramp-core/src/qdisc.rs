@@ -150,8 +150,8 @@ mod tbf;
 pub(crate) use self::fifo::{default_pfifo, pfifo_child};
 
 pub use crate::sched::{
-    AddedQuirks, Backlog, Changes, Check, ClassKind, ClassOption, Cx, Dequeue, FilterPlaces, Kind,
-    Peek, Qdisc, Quirks, SetOption, Verdict,
+    AddedQuirks, Backlog, BuildChild, Changes, Check, ClassKind, ClassOption, Cx, Dequeue,
+    FilterPlaces, Kind, Peek, Qdisc, Quirks, SetOption, Verdict,
 };
 
 use crate::base::shown;

@@ -20,8 +20,8 @@ pub(crate) mod view;
 pub use self::call::{Backlog, Cx, Dequeue, Peek, Verdict};
 pub use self::counted::Counted;
 pub use self::kind::{
-    AddedQuirks, Changes, Check, ClassKind, ClassOption, FilterPlaces, Kind, Quirks, SetOption,
-    Shown,
+    AddedQuirks, BuildChild, Changes, Check, ClassKind, ClassOption, FilterPlaces, Kind, Quirks,
+    SetOption, Shown,
 };
 pub(crate) use self::qdisc::peek_by_dequeue;
 pub use self::qdisc::{Child, Classes, FlowView, Qdisc};

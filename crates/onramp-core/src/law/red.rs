@@ -350,7 +350,7 @@ mod tests {
         assert_eq!(damping.bits[0], 0);
         for value in 0..64_u64 {
             for idle_us in 0..1 << damping.cell_log {
-                let less = value * idle_us >> damping.cell_log;
+                let less = (value * idle_us) >> damping.cell_log;
                 let left = if less < value / 2 { value - less } else { value / 2 };
                 let now = Instant(idle_us * 1_000);
                 assert_eq!(red.damped(value, Instant(0), now), left, "{value}, {idle_us}");

@@ -88,10 +88,9 @@ pub struct Quirks {
     /// limit from the values of the change command. `None` for kinds whose change does not affect a
     /// fifo.
     pub limit_below: Option<fn(&Values<'_>) -> u64>,
-    /// Builds the qdisc that takes its place below a class when a command deletes the qdisc there:
-    /// the same that stands there before a command adds one. The result is `None` for a class that
-    /// has none then. The field is `None` for the kinds whose classes have a `pfifo`.
-    pub default_child: Option<fn(&Values<'_>) -> Option<Box<dyn Qdisc>>>,
+    /// Builds the qdisc that takes the place of a qdisc below a class that a command deletes. `None`
+    /// for the kinds whose classes then have a `pfifo`.
+    pub default_child: Option<BuildChild>,
     /// Whether the qdisc can only stand at the root. Its classes are the transmit queues of the
     /// device.
     pub stands_at_root: bool,
@@ -169,6 +168,10 @@ pub struct AddedQuirks {
     /// Linux's error text for a filter at a class, if filters can only stand at the qdisc.
     pub filters_at_class: &'static str,
 }
+
+/// A function that builds the qdisc which stands below a class before a command adds one, from the
+/// values of the qdisc that has the class. The result is `None` if nothing stands there then.
+pub type BuildChild = fn(&Values<'_>) -> Option<Box<dyn Qdisc>>;
 
 /// A function that computes which parameter of a qdisc changes when a user sets the option of a
 /// class (see [`ClassOption`]). The arguments are the values of the qdisc, the minor number of the

@@ -195,13 +195,38 @@ fn a_policer_may_stand_alone() {
     ]);
 }
 
+const SIZE: &str = "expected a size such as 1514 or 15kb, 0b to 4294967295b";
+
 #[test]
-fn what_is_wrong_with_a_policer() {
-    let rate = "expected a rate such as 8mbit or 1mbps (bytes)";
-    let size = "expected a size such as 1514 or 15kb, 0b to 4294967295b";
+fn what_is_wrong_with_the_cells_of_a_policer() {
+    let size = SIZE;
     let celled = format!("{size}, or SIZE/CELL with a power of two for CELL, 1 to 1073741824");
     let cells = "its rate table would have cells of one byte, which the kernel refuses: give an \
                  mtu of at least 256, or SIZE/8";
+    for (words, code, key, value, why) in [
+        ("rate 1mbit burst 5k/7", 255, "burst", "5k/7", celled.clone()),
+        ("rate 1mbit burst 5k/1k", 255, "burst", "5k/1k", celled.clone()),
+        ("rate 1mbit burst 5k/0", 255, "burst", "5k/0", celled.clone()),
+        ("rate 1mbit burst 5k/", 255, "burst", "5k/", celled.clone()),
+        ("rate 1mbit burst 5k mtu 300/2147483648", 255, "mtu", "300/2147483648", celled),
+        ("rate 1mbit burst 5k mpu 10/4", 255, "mpu", "10/4", size.into()),
+        ("rate 1mbit burst 5k/1", 2, "burst", "", cells.into()),
+        ("rate 1mbit burst 5k mtu 255", 2, "burst", "", cells.into()),
+        ("rate 1mbit burst 5k peakrate 2mbit mtu 300/1", 2, "mtu", "", cells.into()),
+    ] {
+        let said = match value {
+            "" => format!("filter matchall: \"{key}\": {why}"),
+            value => format!("filter matchall: illegal \"{key}\" \"{value}\": {why}"),
+        };
+        are_wrong(&[(&format!("matchall action police {words}"), code, &said)]);
+    }
+}
+
+#[test]
+fn what_is_wrong_with_a_policer() {
+    let rate = "expected a rate such as 8mbit or 1mbps (bytes)";
+    let size = SIZE;
+    let celled = format!("{size}, or SIZE/CELL with a power of two for CELL, 1 to 1073741824");
     let controls = "expected EXCEED or EXCEED/CONFORM, where both are actions";
     let whole = |max: u32| format!("expected a whole number, 0 to {max}");
     for (words, code, key, value, why) in [
@@ -224,15 +249,6 @@ fn what_is_wrong_with_a_policer() {
         ("mtu 500 conform-exceed drop/foo", 1, "conform-exceed", "drop/foo", controls.into()),
         ("mtu 500 conform-exceed foo/drop", 1, "conform-exceed", "foo/drop", controls.into()),
         ("avrate 1mbit", 1, "avrate", "", "estimators are not supported: use rate".into()),
-        ("rate 1mbit burst 5k/7", 255, "burst", "5k/7", celled.clone()),
-        ("rate 1mbit burst 5k/1k", 255, "burst", "5k/1k", celled.clone()),
-        ("rate 1mbit burst 5k/0", 255, "burst", "5k/0", celled.clone()),
-        ("rate 1mbit burst 5k/", 255, "burst", "5k/", celled.clone()),
-        ("rate 1mbit burst 5k mtu 300/2147483648", 255, "mtu", "300/2147483648", celled),
-        ("rate 1mbit burst 5k mpu 10/4", 255, "mpu", "10/4", size.into()),
-        ("rate 1mbit burst 5k/1", 2, "burst", "", cells.into()),
-        ("rate 1mbit burst 5k mtu 255", 2, "burst", "", cells.into()),
-        ("rate 1mbit burst 5k peakrate 2mbit mtu 300/1", 2, "mtu", "", cells.into()),
         ("burst 5k", 1, "police", "", "expected rate, pkts_rate or mtu".into()),
         ("rate 1mbit", 1, "burst", "", "rate needs it".into()),
         ("rate 1mbit burst 0", 1, "burst", "", "rate needs it".into()),
