@@ -23,6 +23,7 @@ mod room;
 mod succession;
 mod sync;
 mod taken;
+mod turn;
 mod wakes;
 
 pub use alarm::{Alarm, Due, Marks, NEVER};
@@ -44,7 +45,8 @@ pub use post::{Out, Post};
 pub use room::Room;
 pub use succession::Succession;
 pub use taken::Taken;
-pub use wakes::{HeldWakes, hold_wakes, is_in_waker};
+pub use turn::{HasTurn, Turn};
+pub use wakes::{HeldWakes, call as call_waker, hold_wakes, is_in_waker};
 
 /// Prefetches the cache line at the start of `place` for writing: the processor fetches the line
 /// once, in exclusive state, so that the write needs no second transfer.

@@ -29,7 +29,8 @@ pub struct HeldWakes {
     thread: PhantomData<*const ()>,
 }
 
-/// Delays all wakers that this crate is about to call in this thread, until this thread has dropped
+/// Delays all wakers that this crate, or [`call_waker`](crate::call_waker), is about to call in this
+/// thread, until this thread has dropped
 /// all its [`HeldWakes`]; then the thread calls these wakers. Use this while holding a lock,
 /// because a waker may ask for the same lock.
 pub fn hold_wakes() -> HeldWakes {
@@ -54,7 +55,7 @@ impl Drop for HeldWakes {
 /// another thread's packet, and may be in the middle of a list or of unwinding. So a panic of the
 /// waker is caught here. The value of the panic is leaked, because dropping it may panic again; the
 /// panic hook has already printed the message.
-pub(crate) fn call(waker: Waker) {
+pub fn call(waker: Waker) {
     let mut waker = Some(waker);
     if HOLDERS.get() > 0 {
         let _ = HELD.try_with(|held| held.borrow_mut().extend(waker.take()));

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Wake, Waker};
 
-use onramp::{Credits, Flow, Link, Packet, Sender, TrySendError};
+use onramp::{Credits, Flow, Link, Packet, Sender, TrySendError, hold_wakes};
 
 /// Waits for the close of a link: a sender whose only credit is taken waits until then, and rings
 /// its waker.
@@ -57,6 +57,9 @@ impl Closing {
         if !self.alarm.rang.swap(false, Ordering::Relaxed) {
             return false;
         }
+        // The sender may send other senders' packets, too, and so wake any task. Wakers are called
+        // without the lock, because they may run code that polls this value.
+        let _held = hold_wakes();
         let Held { sender, flow, .. } = &mut *lock(&self.held);
         let closed = sender.poll_ready(&mut Context::from_waker(&self.waker), flow, 0).is_ready();
         if closed {

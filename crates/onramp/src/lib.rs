@@ -87,6 +87,6 @@ pub use onramp_core::{
 #[cfg(feature = "link")]
 pub use onramp_dev as dev;
 pub use onramp_queue::{
-    Armed, Bell, Completion, Counter, Credits, DropReason, Layer, Meta, PAYLOAD_MAX, Packet,
-    PacketList, PartialChecksum, Pool,
+    Armed, Bell, Completion, Counter, Credits, DropReason, HeldWakes, Layer, Meta, PAYLOAD_MAX,
+    Packet, PacketList, PartialChecksum, Pool, hold_wakes,
 };

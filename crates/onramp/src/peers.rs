@@ -10,7 +10,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use onramp_dev::Source;
-use onramp_queue::Credits;
+use onramp_queue::{Credits, hold_wakes};
 
 use self::peer::lock;
 use crate::sync::Mutex;
@@ -96,6 +96,9 @@ impl Peers {
     /// Those of [`Source::new`], if `source` is given.
     pub fn get(&self, dest: Option<SocketAddr>, source: Option<IpAddr>) -> io::Result<Arc<Peer>> {
         let path = (dest, source);
+        // A sender that comes or goes may wake tasks. Wakers are called without the lock, because
+        // they may run code that looks up a peer.
+        let _held = hold_wakes();
         let mut table = lock(&self.table);
         if let Some(known) = table.peers.get_mut(&path) {
             known.used = true;

@@ -5,7 +5,7 @@ use loom::sync::atomic::AtomicBool;
 use loom::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use loom::sync::{Arc, Mutex};
 use loom::thread::{self, Thread};
-use onramp_queue::{Alarm, Due, Marks, NEVER};
+use onramp_queue::{Alarm, Due, Marks, NEVER, Turn};
 
 use crate::{check, join, spawn};
 
@@ -144,6 +144,46 @@ fn a_ring_outlives_the_end_of_a_round() {
         let (done, next) = rounds.round(5);
         rounds.alarm.rest_by(next, |at| *timer.lock().unwrap() = at);
         other.join().unwrap();
+        assert!(done == 1 || *timer.lock().unwrap() <= 5, "the program waits for ever");
+    });
+}
+
+/// Two threads of a program make rounds in turn. Another request comes, and sets the timer, while one
+/// thread ends its round; the second thread is woken for it, which uses the setting up, but finds the
+/// turn taken. Either one of them has done the work, or the timer is due again.
+///
+/// Must fail with each of these mutants: turn-take-unfenced, turn-give-unfenced.
+#[test]
+fn a_ring_outlives_a_turn() {
+    check(3, || {
+        let rounds = Rounds::new();
+        let timer = Arc::new(Mutex::new(NEVER));
+        let turn = Arc::new(Turn::default());
+        let make_round = |rounds: &Rounds, turn: &Turn, timer: &Mutex<u64>| {
+            let set_timer = |at| *timer.lock().unwrap() = at;
+            let Some(mine) = turn.take() else { return 0 };
+            let (done, next) = rounds.round(5);
+            let next = rounds.alarm.rest_by(next, set_timer);
+            drop(mine);
+            if rounds.alarm.at() < next || next <= 5 {
+                set_timer(0);
+            }
+            done
+        };
+        let other = spawn({
+            let (rounds, timer, turn) = (rounds.clone(), timer.clone(), turn.clone());
+            move || {
+                // Relaxed: the note of the due time orders this write.
+                rounds.todo[0].store(true, Relaxed);
+                if 5 < rounds.due[0].note(5) && rounds.alarm.set(5) {
+                    *timer.lock().unwrap() = 0;
+                }
+                let is_due = std::mem::replace(&mut *timer.lock().unwrap(), NEVER) <= 5;
+                if is_due { make_round(&rounds, &turn, &timer) } else { 0 }
+            }
+        });
+        let done = make_round(&rounds, &turn, &timer);
+        let done = done + other.join().unwrap();
         assert!(done == 1 || *timer.lock().unwrap() <= 5, "the program waits for ever");
     });
 }

@@ -8,6 +8,8 @@ use std::mem;
 use std::sync::{Arc, PoisonError};
 use std::task::{Context, Poll, Wake, Waker, ready};
 
+use onramp_queue::{call_waker, hold_wakes};
+
 use crate::sync::{Mutex, MutexGuard};
 use crate::{Flow, Message, Sender, TrySendError};
 
@@ -49,6 +51,9 @@ impl Peer {
     ///
     /// Panics when the message's ECN code point has more than two bits.
     pub fn try_send(&self, message: &Message<'_>) -> Result<(), TrySendError> {
+        // The call may send other senders' packets, too, and so wake any task. Wakers are called
+        // without the lock, because they may run code that sends to this peer.
+        let _held = hold_wakes();
         let mut sending = lock(&self.sending);
         let Sending { sender, flow } = &mut *sending;
         let sent = sender.try_send_message(flow, message);
@@ -58,14 +63,20 @@ impl Peer {
 
     /// Polls for room for a message of `payload` bytes, as [`Sender::poll_ready`] does. Registers
     /// the task of `cx`, which is woken when there may be room, and when there will never be any.
-    /// Any number of tasks may wait; the registration of one does not replace that of another.
+    /// Any number of tasks may wait, and any number of futures of a task; the registration of one
+    /// does not replace that of another. A task may be woken although there is no room.
     pub fn poll_ready(&self, cx: &Context<'_>, payload: usize) -> Poll<()> {
         // The task enters the list before the sender looks for room, so a wake-up that comes from
         // then on finds it there.
-        self.waiting.add(cx.waker(), payload);
+        let is_new = self.waiting.add(cx.waker(), payload);
+        let _held = hold_wakes();
         let mut sending = lock(&self.sending);
         ready!(self.poll(&mut sending, payload));
-        self.waiting.remove(cx.waker());
+        // An entry that was there before may be that of another future of the same task, which still
+        // waits.
+        if is_new {
+            self.waiting.remove(cx.waker());
+        }
         self.ask_anew(sending);
         Poll::Ready(())
     }
@@ -85,12 +96,27 @@ impl Peer {
     }
 }
 
+impl Drop for Peer {
+    /// Wakes the tasks that wait: they look their destination up again, which has been forgotten.
+    fn drop(&mut self) {
+        self.waiting.wake_all();
+    }
+}
+
 impl Waiting {
-    fn add(&self, waker: &Waker, payload: usize) {
+    /// Adds a task. All futures of a task share one entry, with the least of the bytes that they
+    /// need. Returns whether the entry is new.
+    fn add(&self, waker: &Waker, payload: usize) -> bool {
         let mut waiting = lock(&self.0);
         match waiting.iter_mut().find(|(other, _)| other.will_wake(waker)) {
-            Some((_, needed)) => *needed = payload,
-            None => waiting.push((waker.clone(), payload)),
+            Some((_, needed)) => {
+                *needed = payload.min(*needed);
+                false
+            }
+            None => {
+                waiting.push((waker.clone(), payload));
+                true
+            }
         }
     }
 
@@ -106,7 +132,7 @@ impl Waiting {
     fn wake_all(&self) {
         // The lock is free again before a waker runs: it may run code of the executor.
         let waiting = mem::take(&mut *lock(&self.0));
-        waiting.into_iter().for_each(|(waker, _)| waker.wake());
+        waiting.into_iter().for_each(|(waker, _)| call_waker(waker));
     }
 }
 

@@ -65,6 +65,7 @@ impl Task {
 struct World {
     link: Link,
     left: Arc<AtomicU32>,
+    peers: Peers,
     peer: Arc<Peer>,
 }
 
@@ -79,7 +80,7 @@ impl World {
         let peer = peers.get(None, None).expect("a peer");
         (0..credits).for_each(|_| peer.try_send(&X).expect("a credit"));
         assert_eq!(peer.try_send(&X), Err(TrySendError::Full));
-        Self { link, left, peer }
+        Self { link, left, peers, peer }
     }
 
     /// Lets this many packets leave.
@@ -153,6 +154,64 @@ fn tasks_are_woken_when_the_link_closes() {
     assert!(task.woken());
     assert_eq!(task.poll(&world.peer), Poll::Ready(()));
     assert_eq!(world.peer.try_send(&X), Err(TrySendError::Closed));
+}
+
+/// A future of a task waits, and another one of the same task finds room: the task is woken all the
+/// same, so that the first looks again.
+#[test]
+fn a_future_that_finds_room_does_not_remove_another_of_its_task() {
+    let world = World::new(4);
+    let task = Arc::new(Task::default());
+    assert_eq!(task.poll(&world.peer), Poll::Pending);
+    world.send(1);
+    assert_eq!(task.poll(&world.peer), Poll::Ready(()));
+    assert!(task.woken());
+}
+
+/// The table forgets a peer for whose room a task waits. The task looks its destination up again.
+#[test]
+fn tasks_are_woken_when_their_peer_is_forgotten() {
+    let world = World::new(4);
+    let task = Arc::new(Task::default());
+    assert_eq!(task.poll(&world.peer), Poll::Pending);
+    let World { link, peers, peer, .. } = world;
+    drop(peer);
+    assert!(!task.woken(), "the table has it");
+    for port in 1..100 {
+        let _ = peers.get(Some(([127, 0, 0, 1], port).into()), None).expect("a peer");
+    }
+    assert!(peers.forgotten() > 0 && task.woken());
+    drop(link);
+}
+
+/// Sends to the peer when it is woken, as an executor does that polls tasks in their wakers.
+#[derive(Debug)]
+struct Sends {
+    peer: Arc<Peer>,
+    sent: AtomicU32,
+}
+
+impl Wake for Sends {
+    fn wake(self: Arc<Self>) {
+        let sent = self.peer.try_send(&X).is_ok();
+        self.sent.fetch_add(u32::from(sent), ORDER);
+    }
+}
+
+/// A call that sends the packets of a peer wakes a task, whose waker sends to the same peer.
+#[test]
+fn a_waker_may_send_to_the_peer() {
+    let world = World::new(4);
+    let task = Arc::new(Sends { peer: Arc::clone(&world.peer), sent: AtomicU32::new(0) });
+    let waker = Waker::from(Arc::clone(&task));
+    assert!(world.peer.poll_ready(&Context::from_waker(&waker), 1).is_pending());
+    world.left.store(4, ORDER);
+    // The call does the work of the port, and the packets come home meanwhile.
+    while world.link.stats().sent < 4 {
+        let _ = world.peer.try_send(&X);
+        let _ = world.peer.poll_ready(&Context::from_waker(Waker::noop()), 1);
+    }
+    assert!(task.sent.load(ORDER) > 0);
 }
 
 #[test]

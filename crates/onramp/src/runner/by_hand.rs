@@ -6,27 +6,24 @@
 //! ([`Alarm::rest_by`](onramp_queue::Alarm::rest_by)).
 
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::TryLockError;
 
 use onramp_core::{Clock, Device, Instant};
 use onramp_dev::Timer;
-use onramp_queue::NEVER;
+use onramp_queue::{NEVER, Turn};
 
 use super::{Seat, Serves, round};
-use crate::sync::Mutex;
 use crate::sync::atomic::Ordering;
 
 /// What the program waits for in place of the runner's thread.
 #[derive(Debug)]
 pub(super) struct ByHand {
     timer: Timer,
-    /// The thread that makes a round holds this lock. No thread waits for it.
-    turn: Mutex<()>,
+    turn: Turn,
 }
 
 impl ByHand {
     pub(super) fn new(timer: Timer) -> Self {
-        Self { timer, turn: Mutex::new(()) }
+        Self { timer, turn: Turn::default() }
     }
 
     /// Makes the timer's descriptor readable now.
@@ -50,15 +47,12 @@ impl ByHand {
 pub(crate) fn turn<S: Serves<D>, D: Device>(shared: &S, clock: &impl Clock) -> Option<Instant> {
     let rig = shared.rig();
     let (by_hand, runner) = (rig.threads.program()?, &rig.runners[0]);
-    let turn = match by_hand.turn.try_lock() {
-        Ok(turn) => turn,
-        // A waker panicked. The lock guards no data.
-        Err(TryLockError::Poisoned(turn)) => turn.into_inner(),
-        Err(TryLockError::WouldBlock) => return None,
-    };
+    let turn = by_hand.turn.take()?;
     runner.alarm.rise();
     // Acquire: pairs with the release in `Runner::stop`.
     if runner.stop.load(Ordering::Acquire) {
+        // No round is due any more, so the descriptor is no longer readable.
+        runner.alarm.rest_by(NEVER, |at| by_hand.set(at));
         return None;
     }
     // Acquire: makes visible the event that `announce` published; pairs with the release there.
@@ -71,11 +65,12 @@ pub(crate) fn turn<S: Serves<D>, D: Device>(shared: &S, clock: &impl Clock) -> O
     runner.stats.idle.add(u64::from(visits == 0));
     let next = runner.alarm.rest_by(next, |at| by_hand.set(at));
     drop(turn);
-    // A thread may have rung, and the program have come, while this thread still had the turn. The
-    // program then found nothing to do, so ring again.
-    if runner.alarm.at() < next {
+    // The timer may have become due, or a thread may have rung, and the program have come, while
+    // this thread still had the turn. The program then found nothing to do, so ring again.
+    let now = clock.now();
+    if runner.alarm.at() < next || next <= now.0 {
         by_hand.ring();
-        return Some(clock.now());
+        return Some(now);
     }
     (next != NEVER).then_some(Instant(next))
 }

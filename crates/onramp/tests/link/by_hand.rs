@@ -108,6 +108,7 @@ fn waits_end_although_nobody_runs_the_link() {
             assert!(report.flushed && report.purged == 0, "{mode:?}: {report:?}");
             assert_eq!((link.stats().submitted, link.stats().sent), (24, 24));
             assert_eq!(link.run(), None, "it is closed");
+            assert!(!is_due(&link, Duration::ZERO), "{mode:?}: nothing is due any more");
         }
     });
 }
