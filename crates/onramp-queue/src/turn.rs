@@ -7,9 +7,9 @@ use crate::sync::{AtomicBool, fence};
 /// Lets one thread at a time make a round in place of a sleeping thread (a runner). No thread waits
 /// for its turn.
 ///
-/// A thread that was woken and finds the turn taken does nothing, and may not be woken again. So the
-/// thread that has the turn looks at the [`Alarm`](crate::Alarm) once more after it has given the
-/// turn back, and then sees what the other thread was woken for.
+/// A thread that was woken and finds the turn taken does nothing, and may not be woken again. So
+/// the thread that has the turn looks at the [`Alarm`](crate::Alarm) once more after it has given
+/// the turn back, and then sees what the other thread was woken for.
 #[derive(Debug, Default)]
 pub struct Turn(AtomicBool);
 

@@ -29,10 +29,9 @@ pub struct HeldWakes {
     thread: PhantomData<*const ()>,
 }
 
-/// Delays all wakers that this crate, or [`call_waker`](crate::call_waker), is about to call in this
-/// thread, until this thread has dropped
-/// all its [`HeldWakes`]; then the thread calls these wakers. Use this while holding a lock,
-/// because a waker may ask for the same lock.
+/// Delays all wakers that this crate, or [`call_waker`](crate::call_waker), is about to call in
+/// this thread, until this thread has dropped all its [`HeldWakes`]; then the thread calls these
+/// wakers. Use this while holding a lock, because a waker may ask for the same lock.
 pub fn hold_wakes() -> HeldWakes {
     HOLDERS.set(HOLDERS.get() + 1);
     HeldWakes { thread: PhantomData }

@@ -1,7 +1,7 @@
 //! How many datagrams or TCP segments a packet carries (GSO), and how long each of them is.
 //!
-//! Source: behaviour of Linux 7.2 `net/core/gso.c` and `net/core/dev.c` (`qdisc_pkt_len_segs_init`):
-//! on the wire, each of the parts has headers of its own.
+//! Source: behaviour of Linux 7.2 `net/core/gso.c` and `net/core/dev.c`
+//! (`qdisc_pkt_len_segs_init`): on the wire, each of the parts has headers of its own.
 
 use onramp_queue::{Layer, Packet};
 

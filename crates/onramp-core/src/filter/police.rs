@@ -58,10 +58,10 @@ impl Bucket {
 }
 
 impl Police {
-    /// Decides what is to be done with a packet of `len` bytes, whose longest part (of a GSO packet;
-    /// otherwise, the whole packet) has `part` bytes, and counts whether it exceeds the limit and
-    /// whether it is dropped. As in Linux, the link header of a packet that comes in counts towards
-    /// the `mtu`, but not towards the rates.
+    /// Decides what is to be done with a packet of `len` bytes, whose longest part (of a GSO
+    /// packet; otherwise, the whole packet) has `part` bytes, and counts whether it exceeds the
+    /// limit and whether it is dropped. As in Linux, the link header of a packet that comes in
+    /// counts towards the `mtu`, but not towards the rates.
     pub(super) fn run(
         &mut self,
         part: u32,
@@ -166,8 +166,8 @@ impl Default for Line {
 }
 
 /// The size of the cells of a rate table: 2 to the power of this number, in bytes. Linux computes
-/// no times from these tables any more, but it still refuses cells of one byte, and derives an `mtu`
-/// that is not given from their size.
+/// no times from these tables any more, but it still refuses cells of one byte, and derives an
+/// `mtu` that is not given from their size.
 type Cell = u32;
 
 /// Reads a size in bytes.
@@ -182,8 +182,8 @@ fn size_and_cell(word: &str) -> Option<(u32, Option<Cell>)> {
     Some((size(bytes)?, Some(cell.ilog2())))
 }
 
-/// Returns the cells that `tc` chooses for packets of up to `mtu` bytes (0: as if it were 2047): the
-/// smallest of which 255 are enough.
+/// Returns the cells that `tc` chooses for packets of up to `mtu` bytes (0: as if it were 2047):
+/// the smallest of which 255 are enough.
 fn cell_for(mtu: u32) -> Cell {
     let mtu = if mtu == 0 { 2047 } else { mtu };
     (mtu >> 8).checked_ilog2().map_or(0, |log| log + 1)

@@ -715,8 +715,8 @@ impl Qdisc for Cake {
         self.base = new.base;
         let estimated = std::mem::replace(&mut self.estimates, new.estimates);
         if estimated && self.estimates && !values.is_said("bandwidth") {
-            // The present rate of the shaper comes from the estimate, and the command names no other
-            // rate, so keep the present rate.
+            // The present rate of the shaper comes from the estimate, and the command names no
+            // other rate, so keep the present rate.
             self.set_rate(self.rate);
         } else {
             (self.rate, self.pace, self.memory_limit) = (new.rate, new.pace, new.memory_limit);

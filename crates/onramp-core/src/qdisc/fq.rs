@@ -24,11 +24,11 @@
 //! is no `maxrate`), even if the flow is paced.
 //!
 //! Differs: the sender names the flow of a packet ([`flow`](onramp_queue::Meta::flow)), so there is
-//! no `orphan_mask`. A change of `priomap` counts the packets that wait in their new bands, and not, as
-//! in Linux, in those that they had when they came. Idle flows are collected when there are more than `buckets` flows, whatever
-//! their hash. The waiting time of a packet starts when the packet is pushed (below `netem`: when
-//! `netem` hands it over), and not when this qdisc enqueues it: see
-//! [`enqueued_ns`](onramp_queue::Meta::enqueued_ns). Packets that leave early, by up to
+//! no `orphan_mask`. A change of `priomap` counts the packets that wait in their new bands, and
+//! not, as in Linux, in those that they had when they came. Idle flows are collected when there are
+//! more than `buckets` flows, whatever their hash. The waiting time of a packet starts when the
+//! packet is pushed (below `netem`: when `netem` hands it over), and not when this qdisc enqueues
+//! it: see [`enqueued_ns`](onramp_queue::Meta::enqueued_ns). Packets that leave early, by up to
 //! `offload_horizon`, carry their departure time, and pacing counts from that time. Parameter
 //! values that Linux clamps or wraps around are errors.
 //!

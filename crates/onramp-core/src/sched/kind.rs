@@ -88,8 +88,8 @@ pub struct Quirks {
     /// limit from the values of the change command. `None` for kinds whose change does not affect a
     /// fifo.
     pub limit_below: Option<fn(&Values<'_>) -> u64>,
-    /// Builds the qdisc that takes the place of a qdisc below a class that a command deletes. `None`
-    /// for the kinds whose classes then have a `pfifo`.
+    /// Builds the qdisc that takes the place of a qdisc below a class that a command deletes.
+    /// `None` for the kinds whose classes then have a `pfifo`.
     pub default_child: Option<BuildChild>,
     /// Whether the qdisc can only stand at the root. Its classes are the transmit queues of the
     /// device.

@@ -135,8 +135,8 @@ fn borrowers_share_by_bytes() {
     assert!(bytes[0].abs_diff(bytes[1]) <= 6_000, "{bytes:?}");
 }
 
-/// As in Linux, a class with child classes keeps the priority and the quantum that it had as a leaf,
-/// whatever a change names.
+/// As in Linux, a class with child classes keeps the priority and the quantum that it had as a
+/// leaf, whatever a change names.
 #[test]
 fn an_inner_class_keeps_its_turn() {
     let mut tree = tree(&[

@@ -102,8 +102,8 @@ impl PacketFd {
     }
 
     /// Whether the kernel holds frames that this socket has sent, in the qdisc of the interface or
-    /// in its driver. Frames that a `netem` holds, or that have crossed to another interface of this
-    /// host, do not count.
+    /// in its driver. Frames that a `netem` holds, or that have crossed to another interface of
+    /// this host, do not count.
     pub(crate) fn has_unsent(&self) -> bool {
         let mut bytes: c_int = 0;
         // `SIOCOUTQ`, which has the number of `TIOCOUTQ`.

@@ -148,9 +148,9 @@ fn a_ring_outlives_the_end_of_a_round() {
     });
 }
 
-/// Two threads of a program make rounds in turn. Another request comes, and sets the timer, while one
-/// thread ends its round; the second thread is woken for it, which uses the setting up, but finds the
-/// turn taken. Either one of them has done the work, or the timer is due again.
+/// Two threads of a program make rounds in turn. Another request comes, and sets the timer, while
+/// one thread ends its round; the second thread is woken for it, which uses the setting up, but
+/// finds the turn taken. Either one of them has done the work, or the timer is due again.
 ///
 /// Must fail with each of these mutants: turn-take-unfenced, turn-give-unfenced.
 #[test]

@@ -72,8 +72,8 @@ impl Peer {
         let _held = hold_wakes();
         let mut sending = lock(&self.sending);
         ready!(self.poll(&mut sending, payload));
-        // An entry that was there before may be that of another future of the same task, which still
-        // waits.
+        // An entry that was there before may be that of another future of the same task, which
+        // still waits.
         if is_new {
             self.waiting.remove(cx.waker());
         }

@@ -296,8 +296,8 @@ fn several() -> Packet {
     pkt
 }
 
-/// As in Linux, no datagram of a GSO packet may be longer than the `mtu`, and the packet pays for all
-/// of them.
+/// As in Linux, no datagram of a GSO packet may be longer than the `mtu`, and the packet pays for
+/// all of them.
 #[test]
 fn a_policer_looks_at_each_datagram_of_a_gso_packet() {
     for (words, decision) in [

@@ -226,8 +226,8 @@ fn changed(options: &[&str]) -> Spec {
     setup.spec(1).expect("a root").clone()
 }
 
-/// `tc` passes to Linux only the parameters that follow from round-trip times, so each change applies
-/// to what it names. What a program saves can be read again.
+/// `tc` passes to Linux only the parameters that follow from round-trip times, so each change
+/// applies to what it names. What a program saves can be read again.
 #[test]
 fn round_trip_times_and_what_follows_from_them_replace_each_other() {
     let given = |options: &[&str]| {

@@ -137,8 +137,8 @@ impl Class {
     /// Sets new parameters of the class; keeps the tokens in its buckets, as the nanoseconds that
     /// they are, or with `keeps_bytes` as the bytes that they are worth.
     pub(super) fn change(&mut self, config: &Config, keeps_bytes: bool, now: Instant) {
-        // As in Linux, a class with child classes keeps the priority and the quantum that it had as a
-        // leaf.
+        // As in Linux, a class with child classes keeps the priority and the quantum that it had as
+        // a leaf.
         if self.is_leaf() {
             (self.priority, self.quantum) = (config.priority, config.quantum);
         }
