@@ -40,7 +40,8 @@ impl Sending {
             name => name.to_vec(),
         };
         let of_socket = || if message.len() > WHOLE { message::socket_segment(fd) } else { None };
-        let segment = wishes.segment.or_else(of_socket).map_or(usize::MAX, usize::from);
+        // A size of 0 asks for one datagram.
+        let segment = wishes.segment.or_else(of_socket).filter(|size| *size > 0);
         let option = |name| {
             let value = sys::option(fd, libc::SOL_SOCKET, name).ok();
             value.and_then(|value| u32::try_from(value).ok()).unwrap_or(0)
@@ -61,7 +62,7 @@ impl Sending {
                 ecn: class & message::ECN,
             },
             payload: message.payload(),
-            segment: segment.max(1),
+            segment: segment.map_or(usize::MAX, usize::from),
             priority: priority.unwrap_or_else(|| option(libc::SO_PRIORITY)),
             mark: option(libc::SO_MARK),
         })

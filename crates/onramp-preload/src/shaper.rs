@@ -206,6 +206,11 @@ impl Shaper {
                 Err(_) if nonblocking => return Some(Err(Errno::AGAIN)),
                 Err(error) => return Some(Err(error)),
             };
+            // Meanwhile, the program may have closed the socket, and the number of the descriptor
+            // may be that of another file.
+            if sys::udp(fd) != Some(socket) {
+                return Some(Err(Errno::BADF));
+            }
         }
         inner.told.remove(&socket);
         Some(Ok(inner))

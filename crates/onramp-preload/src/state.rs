@@ -1,8 +1,8 @@
 //! The tree of a process, the datagrams that wait in it, and the sockets that they are to leave
 //! from. Nothing here makes a system call or reads a clock.
 
-use std::collections::HashMap;
 use std::collections::hash_map::RandomState;
+use std::collections::{HashMap, VecDeque};
 use std::hash::BuildHasher as _;
 use std::net::SocketAddr;
 
@@ -23,6 +23,10 @@ const RETRY_NS: u64 = 1_000_000;
 /// What a waiting datagram costs its socket beside its payload, bytes: about as much as the kernel
 /// charges for headers and bookkeeping.
 const OVERHEAD: u64 = 768;
+
+/// Most datagrams that have left the tree and wait for room in their socket, for each socket. If one
+/// has so many, the tree waits, too.
+const REFUSED_MAX: usize = 1_024;
 
 /// Most routes that are known at a time. They are forgotten when no datagram waits.
 const ROUTES_MAX: usize = 65_536;
@@ -98,9 +102,10 @@ pub(crate) struct State {
     due: Option<Instant>,
     clock: Instant,
     wakes: Wakes,
-    /// A datagram that has left the tree and for which its socket had no room, and when to offer it
-    /// again.
-    refused: Option<(Packet, Instant)>,
+    /// The datagrams that have left the tree and for which their socket had no room, by the numbers
+    /// of the sockets, and when to offer them again. No queue is empty.
+    refused: HashMap<u64, VecDeque<Packet>>,
+    retry_at: Instant,
     routes: Vec<(Route, usize)>,
     known: HashMap<Route, u32>,
     /// The numbers of the flows in the tally.
@@ -125,7 +130,8 @@ impl State {
             due: None,
             clock: Instant(0),
             wakes: Wakes::new(0, REST_NS),
-            refused: None,
+            refused: HashMap::new(),
+            retry_at: Instant(0),
             routes: Vec::new(),
             known: HashMap::new(),
             flows: HashMap::new(),
@@ -214,15 +220,16 @@ impl State {
         if let Some(due) = self.due.filter(|due| *due <= now) {
             self.wakes.serve(due, now);
         }
-        let mut result = Ok(());
+        let mut result = self.retry(now, out, own);
         while let Some(packet) = self.next_packet(now) {
+            let socket = self.socket_of(&packet);
+            if let Some(refused) = self.refused.get_mut(&socket) {
+                refused.push_back(packet);
+                continue;
+            }
             let is_own = own == Some(serial_of(&packet));
             match self.send(packet, is_own, out) {
-                Ok(Some(held)) => {
-                    self.refused = Some((held, now.after(RETRY_NS)));
-                    // The socket holds up the tree, which is not behind for that.
-                    self.due = self.due.map(|due| due.max(now));
-                }
+                Ok(Some(packet)) => self.refuse(socket, packet, now),
                 Ok(None) => {}
                 Err(error) => result = Err(error),
             }
@@ -231,21 +238,66 @@ impl State {
         result
     }
 
+    /// Notes that a socket has no room for a datagram that has left the tree.
+    fn refuse(&mut self, socket: u64, packet: Packet, now: Instant) {
+        if self.refused.is_empty() {
+            self.retry_at = now.after(RETRY_NS);
+        }
+        self.refused.entry(socket).or_default().push_front(packet);
+    }
+
+    /// Offers the datagrams again for which their sockets had no room, if it is time. Returns the
+    /// kernel's error if it refused the datagram `own`.
+    fn retry(
+        &mut self,
+        now: Instant,
+        out: &mut impl Sockets,
+        own: Option<u32>,
+    ) -> Result<(), Errno> {
+        if self.refused.is_empty() || now < self.retry_at {
+            return Ok(());
+        }
+        let mut result = Ok(());
+        let is_held_up = self.is_held_up();
+        for (socket, mut packets) in std::mem::take(&mut self.refused) {
+            while let Some(packet) = packets.pop_front() {
+                let is_own = own == Some(serial_of(&packet));
+                match self.send(packet, is_own, out) {
+                    Ok(Some(packet)) => {
+                        self.refuse(socket, packet, now);
+                        break;
+                    }
+                    Ok(None) => {}
+                    Err(error) => result = Err(error),
+                }
+            }
+            if let Some(refused) = self.refused.get_mut(&socket) {
+                refused.append(&mut packets);
+            }
+        }
+        if is_held_up {
+            // A socket has held up the tree, which is not behind for that.
+            self.due = self.due.map(|due| due.max(now));
+        }
+        result
+    }
+
+    /// Whether the tree waits for a socket that has no room.
+    fn is_held_up(&self) -> bool {
+        self.refused.values().any(|packets| packets.len() >= REFUSED_MAX)
+    }
+
     /// Returns when `drain` has something to do, if nothing comes before.
     pub(crate) fn next(&mut self) -> Option<Instant> {
-        match &self.refused {
-            Some((_, at)) => Some(*at),
-            None => self.due.map(|due| self.wakes.ask(due)),
-        }
+        let due = self.due.filter(|_| !self.is_held_up());
+        let due = due.map(|due| self.wakes.ask(due));
+        let retry_at = (!self.refused.is_empty()).then_some(self.retry_at);
+        due.into_iter().chain(retry_at).min()
     }
 
     /// Returns the next datagram that may leave.
     fn next_packet(&mut self, now: Instant) -> Option<Packet> {
-        if let Some((packet, at)) = self.refused.take() {
-            if now >= at {
-                return Some(packet);
-            }
-            self.refused = Some((packet, at));
+        if self.is_held_up() {
             return None;
         }
         while let Some(due) = self.due.filter(|due| *due <= now) {
@@ -314,7 +366,7 @@ impl State {
 
     /// Gives a socket back the room of a datagram that does not wait any more.
     fn refund(&mut self, packet: &Packet, out: &mut impl Sockets) {
-        let (cost, socket) = (self.cost(packet), self.routes[route_of(packet)].0.socket);
+        let (cost, socket) = (self.cost(packet), self.socket_of(packet));
         let Some(known) = self.sockets.get_mut(&socket) else { return };
         known.held = known.held.saturating_sub(1);
         known.charged = known.charged.saturating_sub(cost);
@@ -325,6 +377,10 @@ impl State {
                 self.sockets.remove(&socket);
             }
         }
+    }
+
+    fn socket_of(&self, packet: &Packet) -> u64 {
+        self.routes[route_of(packet)].0.socket
     }
 
     fn cost(&self, packet: &Packet) -> u64 {
@@ -338,7 +394,7 @@ impl State {
             return Some(*number);
         }
         if self.routes.len() >= ROUTES_MAX {
-            if self.tree.backlog().packets > 0 || self.refused.is_some() {
+            if self.tree.backlog().packets > 0 || !self.refused.is_empty() {
                 return None;
             }
             self.routes.clear();

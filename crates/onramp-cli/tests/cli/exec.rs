@@ -193,6 +193,11 @@ for round in range(3):
     assert os.write(s.fileno(), next()) == 600
     assert os.writev(s.fileno(), [next()[:10], bytes(590)]) == 600
     assert s.sendmsg([next(), next()[:300]], UDP_SEGMENT) == 900
+    # A size of 0 asks for one datagram, whatever the option of the socket says.
+    s.setsockopt(17, 103, round * 100)
+    assert s.sendmsg([next()], [(17, 103, struct.pack('H', 0))]) == 600
+    assert s.sendmsg([next()], UDP_SEGMENT) == 600
+    s.setsockopt(17, 103, 0)
     bytes_of = [next(), next()]
     parts = [(Iovec * 1)(Iovec(one, 600)) for one in bytes_of]
     headers = (Header * 2)(*[Header(None, 0, part, 1, None, 0, 0, 0, 0) for part in parts])
@@ -218,11 +223,11 @@ assert s.sendto(b'', to) == 0
             assert_eq!(datagram[..4], *format!("{number:04}").as_bytes());
         }
     }
-    let one_round = [600, 600, 600, 600, 600, 300, 300, 300, 600, 600];
+    let one_round = [600, 600, 600, 600, 600, 300, 300, 300, 600, 300, 300, 600, 600];
     assert_eq!(lens, [one_round; 3].concat());
     assert_eq!(got.last().map(Vec::len), Some(0));
     assert_conserved(&document);
-    assert_eq!((&document["sent"], &document["around"]), (&31.into(), &0.into()));
+    assert_eq!((&document["sent"], &document["around"]), (&40.into(), &0.into()));
 }
 
 /// A child of `fork` begins anew, in the midst of its parent's waiting datagrams; it and its parent

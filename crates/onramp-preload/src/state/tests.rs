@@ -15,6 +15,8 @@ struct Fake {
     ecn: Vec<u8>,
     /// What the next calls of `send` return, instead of sending.
     errors: VecDeque<Errno>,
+    /// The sockets that have no room.
+    full: HashSet<u64>,
     kept: HashSet<u64>,
     /// The sockets whose programs have closed them: what leaves needs a descriptor that was kept.
     closed: HashSet<u64>,
@@ -24,6 +26,9 @@ impl Sockets for Fake {
     fn send(&mut self, route: &Route, ecn: u8, payload: &[u8]) -> Result<(), Errno> {
         if let Some(error) = self.errors.pop_front() {
             return Err(error);
+        }
+        if self.full.contains(&route.socket) {
+            return Err(Errno::AGAIN);
         }
         if self.closed.contains(&route.socket) && !self.kept.contains(&route.socket) {
             return Err(Errno::BADF);
@@ -104,8 +109,8 @@ impl World {
 
     /// Asserts that each datagram is sent, dropped or held.
     fn assert_conserved(&self) {
-        let held =
-            u64::from(self.state.tree.backlog().packets) + u64::from(self.state.refused.is_some());
+        let refused: usize = self.state.refused.values().map(VecDeque::len).sum();
+        let held = u64::from(self.state.tree.backlog().packets) + refused as u64;
         assert_eq!(self.state.tally.held(), held);
     }
 }
@@ -219,6 +224,45 @@ fn a_socket_without_room_gets_its_datagram_later() {
     world.assert_conserved();
     assert_eq!(world.run(1_000, 0), [(2, 0), (2, 1), (2, 2)]);
     assert_eq!((world.counts().sent, world.counts().dropped()), (3, 0));
+}
+
+/// A socket without room holds up only its own datagrams, which leave in their order when there is
+/// room again.
+#[test]
+fn a_socket_without_room_holds_up_no_other() {
+    let mut world = World::new("other", "pfifo limit 10");
+    world.out.full.insert(1);
+    for mark in 0..4 {
+        assert_eq!(world.push(u64::from(mark % 2), mark), Ok(Pushed::Taken));
+    }
+    assert_eq!(world.out.sent.iter().map(|(socket, _)| *socket).collect::<Vec<_>>(), [0, 0]);
+    assert_eq!(world.state.charged(1), 2 * (958 + OVERHEAD));
+    world.assert_conserved();
+    assert_eq!(world.state.next(), Some(world.now.after(RETRY_NS)));
+    world.out.full.clear();
+    assert_eq!(world.run(1_000, 0), [(1, 1), (1, 3)]);
+    assert_eq!((world.counts().sent, world.counts().dropped()), (4, 0));
+    assert!(world.out.kept.is_empty() && world.state.sockets.is_empty());
+}
+
+/// The datagrams that wait for room in their socket are bounded: if there are too many, the tree
+/// waits, and drops what is over its limit.
+#[test]
+fn the_tree_waits_for_a_socket_with_many_refused_datagrams() {
+    let mut world = World::new("many", "netem limit 10");
+    world.out.full.insert(1);
+    for _ in 0..REFUSED_MAX {
+        assert_eq!(world.push(1, 0), Ok(Pushed::Taken));
+    }
+    for number in 0..12 {
+        let expected = if number < 10 { Pushed::Taken } else { Pushed::Dropped };
+        assert_eq!(world.push(2, 1), Ok(expected));
+    }
+    assert_eq!((world.out.sent.len(), world.state.next()), (0, Some(world.state.retry_at)));
+    world.assert_conserved();
+    world.out.full.clear();
+    world.run(1_000, 0);
+    assert_eq!((world.counts().sent, world.counts().dropped()), (REFUSED_MAX as u64 + 10, 2));
 }
 
 #[test]

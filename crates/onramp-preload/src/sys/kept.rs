@@ -33,7 +33,7 @@ pub(crate) struct Kept {
 
 impl Kept {
     /// Duplicates the descriptor `fd` of the socket with this number. Returns `None` if the process
-    /// has too many descriptors. One thread at a time may call it.
+    /// has too many descriptors, or if it has closed this one. One thread at a time may call it.
     pub(crate) fn new(fd: c_int, socket: u64) -> Option<Self> {
         // Relaxed: only one thread at a time makes and drops duplicates.
         let place = ALL.iter().position(|place| place.fd.load(Relaxed) < 0)?;
@@ -42,6 +42,11 @@ impl Kept {
             let copy = unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, lowest) };
             (copy >= 0).then_some(copy)
         })?;
+        if !is_of(copy, socket) {
+            // Another file of the program has got the number meanwhile.
+            close(copy);
+            return None;
+        }
         ALL[place].socket.store(socket, Relaxed); // Relaxed: `fd` is stored after it.
         ALL[place].fd.store(copy, Release); // Release: with the Acquire of `close_all`.
         Some(Self { place, socket })

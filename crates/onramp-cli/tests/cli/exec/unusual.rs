@@ -214,3 +214,53 @@ socket.socket(type=socket.SOCK_DGRAM).sendto(b'word', to)
         assert_eq!(told, redirection.is_empty(), "{}", stderr(&output));
     }
 }
+
+/// A thread waits for room in a socket that another thread closes. The number of the descriptor
+/// becomes that of another file: nothing is written there, and the thread gets `EBADF`.
+#[test]
+fn a_thread_that_waits_sends_nothing_into_another_file() {
+    const SCRIPT: &str = "
+import errno, os, socket, sys, threading, time
+to = ('127.0.0.1', int(sys.argv[1]))
+s = socket.socket(type=socket.SOCK_DGRAM)
+s.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2304)
+sent, failed = 0, None
+def fill():
+    global sent, failed
+    try:
+        for _ in range(1000):
+            s.sendto(bytes(1000), to)
+            sent += 1
+    except OSError as error:
+        failed = error.errno
+thread = threading.Thread(target=fill)
+thread.start()
+# A datagram leaves every two seconds. The thread waits when it has sent nothing for one.
+before = -1
+while sent != before or sent < 3:
+    before = sent
+    time.sleep(1)
+ours, theirs = socket.socketpair()
+os.dup2(ours.fileno(), s.fileno())
+ours.close()
+thread.join()
+theirs.setblocking(False)
+try:
+    came = theirs.recv(65536)
+except BlockingIOError:
+    came = None
+assert (failed, came) == (errno.EBADF, None), (failed, came)
+# No duplicate is left: the other end sees the end.
+os.close(s.detach())
+theirs.settimeout(60)
+assert theirs.recv(1) == b''
+";
+    if !has("python3") {
+        return;
+    }
+    let (_socket, port) = receiver();
+    let qdisc = ["--qdisc", "tbf rate 4kbit burst 2000 limit 1mb", "--drain", "0"];
+    let (document, output) = told(&qdisc, &["python3", "-c", SCRIPT, &port]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert_conserved(&document);
+}
