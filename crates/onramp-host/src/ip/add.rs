@@ -7,7 +7,7 @@ use std::sync::Arc;
 use onramp_core::{Facts, Setup};
 
 use super::ask::Ask;
-use super::words::{Fault, Words};
+use super::words::{Fault, Words, splits};
 use super::{Done, begins, help, show};
 use crate::What;
 use crate::device::{
@@ -82,9 +82,6 @@ fn options<'a>(
     Ok((given, peer))
 }
 
-/// Characters at which a line of commands is split, or that mean something in it.
-const SPLITS: [char; 8] = [' ', '\t', '\n', '\r', '"', '\'', '#', '\\'];
-
 /// Reads the operand of an option. If it is wrong, returns an error that says what is expected.
 fn value(what: Operand, word: &str) -> Result<Value, String> {
     match what {
@@ -93,16 +90,15 @@ fn value(what: Operand, word: &str) -> Result<Value, String> {
             number.map(Value::Number).ok_or_else(|| format!("expected {least} to {most}"))
         }
         // With a `%`, the kernel would choose another name.
-        Operand::Interface if word.len() <= NAME_MAX && !word.contains('%') => {
+        Operand::Interface
+            if (1..=NAME_MAX).contains(&word.len()) && !word.contains('%') && !splits(word) =>
+        {
             Ok(Value::Interface(word.to_owned()))
         }
-        Operand::Interface => {
-            Err(format!("expected a name of at most {NAME_MAX} bytes, without %"))
-        }
-        // Saved commands, and those of a configuration, are split at spaces.
-        Operand::File if word.starts_with('/') && !word.contains(SPLITS) => {
-            Ok(Value::File(word.to_owned()))
-        }
+        Operand::Interface => Err(format!(
+            "expected a name of at most {NAME_MAX} bytes, without %, spaces, quotes, # and \\"
+        )),
+        Operand::File if word.starts_with('/') && !splits(word) => Ok(Value::File(word.to_owned())),
         Operand::File => {
             Err("expected an absolute path without spaces, quotes, # and \\, because \
                               the daemon has a directory of its own"
