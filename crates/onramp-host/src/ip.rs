@@ -13,6 +13,7 @@ mod words;
 
 use onramp_core::show::Style;
 
+pub(crate) use self::set::{put_back, take};
 use self::words::{Fault, Words};
 use super::Reply;
 use super::netdev::Netdevs;

@@ -207,6 +207,17 @@ impl Netdevs {
         self.by_index.get(&index)
     }
 
+    /// Returns the other end of a device's pair, or `None` if the device has no other end.
+    pub(crate) fn peer(&self, device: &Netdev) -> Option<&Netdev> {
+        self.by_index(device.peer?)
+    }
+
+    /// Whether the device, or the other end of its pair, carries frames of the kernel's interfaces.
+    pub(crate) fn has_interface(&self, device: &Netdev) -> bool {
+        device.given.has_interface()
+            || self.peer(device).is_some_and(|peer| peer.given.has_interface())
+    }
+
     /// Returns all devices, ordered by number.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Netdev> {
         self.by_index.values()

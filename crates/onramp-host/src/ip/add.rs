@@ -185,7 +185,8 @@ fn create(
     request: &Request<'_>,
 ) -> Result<(), Fault> {
     let names = names(devices, kind, &wanted, request.pair)?;
-    let ends = if devices.is_trial { device::trial(kind, request) } else { (kind.make)(request)? };
+    let make = if devices.is_trial { device::trial(kind, request) } else { (kind.make)(request) };
+    let ends = make?;
     let (mut made, mut listener) = (Vec::<Netdev>::new(), None);
     for ((mut end, wanted), name) in ends.into_iter().zip(wanted).zip(names) {
         // The options belong to the first end of a pair.

@@ -7,9 +7,7 @@ use onramp_host::Host;
 use crate::all;
 
 fn configure(host: &mut Host, text: &str) -> Vec<String> {
-    host.configure(text, Path::new("/")).unwrap_or_else(|(line, reply)| {
-        panic!("line {line}: {}", reply.err);
-    })
+    host.configure(text, Path::new("/")).unwrap_or_else(|failed| panic!("{failed}"))
 }
 
 #[test]
@@ -56,8 +54,9 @@ fn a_line_that_cannot_be_done_leaves_all_as_it_was() {
     configure(&mut host, text);
     let wrong = "ip link add d0 type dummy\n\nip link add d1 type dummy\n\
                  tc qdisc add dev d1 root frob\n";
-    let (line, reply) = host.configure(wrong, Path::new("/")).expect_err("no such kind");
-    assert_eq!(line, 4);
-    assert!(reply.code != 0 && reply.err.contains("frob"), "{}", reply.err);
+    let failed = host.configure(wrong, Path::new("/")).expect_err("no such kind");
+    assert_eq!((failed.line, failed.lost.len()), (4, 0));
+    assert!(failed.reply.code != 0 && failed.reply.err.contains("frob"), "{failed}");
+    assert!(failed.to_string().starts_with("line 4: "), "{failed}");
     assert_eq!(host.devices().len(), 1);
 }
