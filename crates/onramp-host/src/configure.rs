@@ -224,6 +224,10 @@ impl Host {
             let mut steps = Vec::new();
             let set = self.set(&mut steps, device).and_then(|()| self.grow(&mut steps, device));
             lost.extend(set.err().map(|reply| (device.name.clone(), reply)));
+            if let Some(there) = self.devices.get_mut(&device.name) {
+                there.address = device.address;
+                there.is_address_given = device.is_address_given;
+            }
         }
         lost
     }
@@ -267,6 +271,9 @@ impl Host {
     fn set(&mut self, commands: &mut Vec<String>, wanted: &Described) -> Result<(), Reply> {
         let Some(device) = self.devices.get(&wanted.name) else { return Ok(()) };
         let mut line = String::new();
+        if wanted.is_address_given && device.address != wanted.address {
+            line += &format!(" address {}", ip::address(wanted.address));
+        }
         if let Some(mtu) = wanted.mtu.filter(|mtu| device.mtu != *mtu) {
             line += &format!(" mtu {mtu}");
         }

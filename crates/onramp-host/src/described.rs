@@ -30,6 +30,9 @@ pub(super) struct Described {
     /// The mtu. `None`: the device has that of the kernel's interfaces, which no command can set.
     pub(super) mtu: Option<u32>,
     pub(super) txqueuelen: u32,
+    pub(super) address: [u8; 6],
+    /// Whether a command chose the address. Otherwise it is random, and any other would do.
+    pub(super) is_address_given: bool,
     pub(super) up: bool,
     pub(super) tree: Arc<Setup>,
     pub(super) followers: Vec<Follower>,
@@ -56,6 +59,8 @@ impl Described {
             line: 0,
             mtu: (!devices.has_interface(device)).then_some(device.mtu),
             txqueuelen: device.txqueuelen,
+            address: device.address,
+            is_address_given: device.is_address_given,
             up: device.up,
             tree: device.link.setup(),
             followers: device.followers.clone(),

@@ -41,6 +41,8 @@ pub(crate) struct Netdev {
     pub(crate) peer: Option<u32>,
     /// Hardware address of the device.
     pub(crate) address: [u8; 6],
+    /// Whether a command chose the hardware address. Otherwise it is random.
+    pub(crate) is_address_given: bool,
     /// The link through which the device sends.
     pub(crate) link: Link,
     /// The part of the device below its link: it takes the packets that the link sends.

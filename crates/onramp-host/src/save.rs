@@ -16,7 +16,8 @@ impl Host {
     /// Returns the commands that make the host's devices and their trees of qdiscs again, with
     /// their present settings: lines of `ip` and `tc`, in an order in which they can be carried
     /// out. On a new host, [`configure`](Self::configure) makes the same devices of these lines,
-    /// joined to a text. Counters, and packets that wait, are not part of the configuration.
+    /// joined to a text. Counters, packets that wait, and random hardware addresses are not part of
+    /// the configuration.
     ///
     /// With `device`, returns only the commands for this device, and for the other end of its pair.
     ///

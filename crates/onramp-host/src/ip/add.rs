@@ -243,6 +243,11 @@ fn names(
         return Err(exists(format!("a device {name:?} exists already")));
     }
     for index in wanted.iter().filter_map(|wanted| wanted.index) {
+        if devices.is_trial {
+            let why = "a configuration cannot choose the index, because a device that has to be \
+                       made again gets a new one: leave out index";
+            return Err(Fault::kernel("RTNETLINK answers: Operation not supported", why));
+        }
         if !devices.is_fresh(index) {
             return Err(exists(format!("index {index} belongs, or belonged, to another device")));
         }
@@ -262,6 +267,7 @@ fn build(
     end.set_up(wanted.up);
     Ok(Netdev {
         address: wanted.address.unwrap_or_else(|| new_address(kind)),
+        is_address_given: wanted.address.is_some(),
         name,
         index: wanted.index.unwrap_or(0),
         kind,

@@ -35,7 +35,9 @@ pub(super) fn run(devices: &mut Netdevs, words: &mut Words<'_>) -> Done {
         device.forget_bursts();
     }
     device.txqueuelen = ask.txqueuelen.unwrap_or(device.txqueuelen);
-    device.address = ask.address.unwrap_or(device.address);
+    if let Some(address) = ask.address {
+        (device.address, device.is_address_given) = (address, true);
+    }
     device.set_up(ask.up.unwrap_or(before));
     let now = device.up;
     if let Some(new) = new {

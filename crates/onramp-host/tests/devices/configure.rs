@@ -117,7 +117,7 @@ fn what_was_closed_is_made_again() {
     let [_, _, high, low] = std::process::id().to_be_bytes();
     let port = SocketAddr::from((Ipv4Addr::new(127, high, low, 1), 20_001));
     let first = format!(
-        "ip link add u0 up mtu 1400 type udp local {port}\n\
+        "ip link add u0 up mtu 1400 address 02:00:00:00:00:0a type udp local {port}\n\
          tc qdisc add dev u0 root handle 1: pfifo limit 7\nip link add d0 type dummy\n"
     );
     let wrong = format!(

@@ -132,3 +132,28 @@ fn names_are_saved_so_that_they_can_be_read() {
         assert!(code == 255 && why.contains("quotes"), "{code}: {why}");
     }
 }
+
+/// An address that a command gave is saved; one that was chosen at random is not.
+#[test]
+fn addresses_that_were_given_are_saved() {
+    let (mut host, folder) = (Host::new(), Path::new("/"));
+    all(
+        &mut host,
+        &[
+            "ip link add d0 address 2:0:0:0:0:a up type dummy",
+            "ip link add d1 type dummy",
+            "ip link add v0 type veth peer name v1 address 02:00:00:00:00:0b",
+            "ip link set dev v0 address 02:00:00:00:00:0c mtu 1400",
+        ],
+    );
+    let saved = out(&mut host, "save");
+    assert_eq!(saved.matches(" address ").count(), 3, "{saved}");
+    assert!(saved.contains("ip link set dev v0 address 02:00:00:00:00:0c mtu 1400\n"), "{saved}");
+    let mut other = Host::new();
+    other.configure(&saved, folder).expect("it can be made again");
+    assert_eq!(out(&mut other, "save"), saved);
+    for (device, end) in [("d0", "0a"), ("v0", "0c"), ("v1", "0b")] {
+        let shown = out(&mut other, &format!("ip link show {device}"));
+        assert!(shown.contains(&format!(" 02:00:00:00:00:{end} brd ")), "{shown}");
+    }
+}
