@@ -15,6 +15,7 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tracing::{error, info, warn};
 
+use crate::config::Unloaded;
 use crate::fleet::{self, Fleet};
 use crate::http;
 use crate::hub::Hub;
@@ -127,7 +128,7 @@ impl Daemon {
         };
         let hub = Hub::new(host);
         if let Some(file) = &options.config {
-            let steps = config::load(&hub, file).await?;
+            let steps = config::load(&hub, file).await.map_err(|failed| failed.why)?;
             info!("{}: carried out all of it, in {}", file.display(), counted(steps.len()));
         }
         info!("listening at {}", path.display());
@@ -344,7 +345,12 @@ async fn reload(hub: &Hub, config: Option<&PathBuf>) {
                 info!("SIGHUP: {step}");
             }
         }
-        Err(why) => error!("SIGHUP: the devices stay as they were: {why}"),
+        Err(Unloaded { why, is_as_before: true }) => {
+            error!("SIGHUP: the devices stay as they were: {why}");
+        }
+        Err(Unloaded { why, is_as_before: false }) => {
+            error!("SIGHUP: not all devices are as they were: {why}");
+        }
     }
     notify::tell(notify::READY);
 }

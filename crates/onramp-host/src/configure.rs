@@ -4,106 +4,81 @@
 //! real host is brought to the state that the trial host reached. Devices that did not change stay.
 //! Trees of qdiscs in which only parameters differ are changed in place; other trees are replaced,
 //! and the packets that they hold are moved or dropped.
+//!
+//! The trial host cannot know whether another process uses the address of a device, or whether a
+//! file can be written. So a device that leaves the host stays open until the new state stands, and
+//! returns to the host if that fails. Only a device that uses what a new one needs (its address,
+//! interface or file) is closed before. If the new state fails then, it is made again. What cannot
+//! be made again is lost, which the error tells.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::error::Error;
+use std::fmt;
 use std::path::Path;
-use std::sync::Arc;
+use std::time::Duration;
 
-use onramp_core::Setup;
-
-use super::device::Value;
-use super::follow::Follower;
+use super::described::Described;
 use super::netdev::{Netdev, Netdevs};
 use super::{Host, Line, Lines, Reply, ip};
 use crate::tc::{self, TcError};
 
-/// The description of a device, as far as commands can set its properties.
-#[derive(Clone, Debug)]
-pub(super) struct Described {
-    pub(super) name: String,
-    /// The properties that cannot change after creation, as a command writes them: `numtxqueues 4
-    /// type veth peer name v1`.
-    made: String,
-    /// The name of the other end of a `veth`.
-    pub(super) peer: Option<String>,
-    /// Whether this device is the second end of a pair, which was made by the command that made the
-    /// first end (its peer).
-    is_second: bool,
-    /// The socket addresses and the interfaces that the device uses; no other device can use them
-    /// at the same time.
-    uses: Vec<Value>,
-    /// The number of the line in the text that makes the device.
-    line: usize,
-    mtu: u32,
-    txqueuelen: u32,
-    up: bool,
-    tree: Arc<Setup>,
-    followers: Vec<Follower>,
+/// Error: why a host could not be [configured](Host::configure).
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ConfigureError {
+    /// The number (from 1 on) of the line whose command cannot be carried out. If a device cannot
+    /// get the wanted properties, it is the line that makes the device.
+    pub line: usize,
+    /// The reply to the command.
+    pub reply: Reply,
+    /// The names of the devices that could not be restored, each with a reply that says why: they
+    /// are gone, or not as they were. If there are none, the host is as it was.
+    pub lost: Vec<(String, Reply)>,
 }
 
-impl Described {
-    fn of(devices: &Netdevs, device: &Netdev) -> Self {
-        let peer = device.peer.and_then(|peer| devices.by_index(peer));
-        let mut made = format!("numtxqueues {} type {}", device.queues, device.kind.name);
-        for (key, value) in &device.given.0 {
-            made += &format!(" {key} {value}");
-        }
-        if let Some(peer) = peer {
-            made += &format!(" peer name {} numtxqueues {}", peer.name, peer.queues);
-        }
-        if [Some(device), peer].into_iter().flatten().any(|end| end.end.is_gone()) {
-            // Nobody wants such a device, so it is made again.
-            made += " gone";
-        }
-        Self {
-            name: device.name.clone(),
-            made,
-            peer: peer.map(|peer| peer.name.clone()),
-            uses: device
-                .given
-                .0
-                .iter()
-                .map(|(_, value)| value)
-                .filter(|value| !matches!(value, Value::Number(_)))
-                .cloned()
-                .collect(),
-            line: 0,
-            is_second: peer.is_some_and(|peer| peer.index > device.index),
-            mtu: device.mtu,
-            txqueuelen: device.txqueuelen,
-            up: device.up,
-            tree: device.link.setup(),
-            followers: device.followers.clone(),
-        }
-    }
-
-    pub(super) fn all(devices: &Netdevs) -> Vec<Self> {
-        devices.iter().map(|device| Self::of(devices, device)).collect()
+impl ConfigureError {
+    const fn new(line: usize, reply: Reply) -> Self {
+        Self { line, reply, lost: Vec::new() }
     }
 }
 
-impl Described {
-    /// Whether this device can be made only after the device `there` is gone, because both use the
-    /// same name, address or interface.
-    fn waits_for(&self, there: &Self) -> bool {
-        let names = [Some(&self.name), self.peer.as_ref()];
-        names.contains(&Some(&there.name))
-            || self.uses.iter().any(|value| there.uses.contains(value))
+impl fmt::Display for ConfigureError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "line {}: {}", self.line, self.reply.err.trim_end())?;
+        self.lost.iter().try_for_each(|(device, reply)| {
+            write!(f, "\n{device} could not be restored: {}", reply.err.trim_end())
+        })
     }
+}
+
+impl Error for ConfigureError {}
+
+/// What has been done so far to bring a host to a state.
+#[derive(Debug, Default)]
+pub(super) struct Progress {
+    /// The commands that were carried out.
+    pub(super) steps: Vec<String>,
+    /// The names of the devices that were made; of a pair, the name of the first end.
+    made: Vec<String>,
+    /// The devices that have left the host, but are still open.
+    aside: Vec<Netdev>,
 }
 
 /// The number of the line that failed, and the reply to it.
 type Failed = (usize, Reply);
 
-/// The words with which each command begins that makes a device.
-const MAKE: &str = "ip link add dev ";
+/// Closes a device. The packets that it holds are dropped, as in Linux.
+fn close(device: Netdev) {
+    device.close(Duration::ZERO);
+}
 
 impl Host {
     /// Brings the host to the state that `text` describes. The text consists of commands in
     /// [lines](Lines), like a file for `tc -batch`. If one of the commands cannot be carried out,
-    /// the host is left as it was. Returns the commands that were carried out on the host. Where a
-    /// tree of qdiscs was replaced, the lines of the old tree begin with `-` and those of the new
-    /// tree with `+`.
+    /// the host is left as it was, except for devices that cannot be restored: the error names
+    /// these ([`ConfigureError::lost`]). Returns the commands that were carried out on the host.
+    /// Where a tree of qdiscs was replaced, the lines of the old tree begin with `-` and those of
+    /// the new tree with `+`.
     ///
     /// File names in the text are relative to `folder`.
     ///
@@ -112,10 +87,9 @@ impl Host {
     ///
     /// # Errors
     ///
-    /// Returns the number (from 1 on) of the line whose command cannot be carried out, and the
-    /// reply to the command. If a device cannot get the wanted properties, the line is the one that
-    /// makes the device.
-    pub fn configure(&mut self, text: &str, folder: &Path) -> Result<Vec<String>, (usize, Reply)> {
+    /// Returns the line whose command cannot be carried out, and the reply to the command, and
+    /// names the devices that could not be restored.
+    pub fn configure(&mut self, text: &str, folder: &Path) -> Result<Vec<String>, ConfigureError> {
         let mut trial = Self::with_kinds(self.devices.kinds.clone());
         trial.devices.is_trial = true;
         trial.devices.is_in_fleet = self.devices.is_in_fleet;
@@ -124,7 +98,7 @@ impl Host {
             let words: Vec<&str> = words.iter().map(String::as_str).collect();
             let reply = trial.exec(&words, folder);
             if reply.code != 0 {
-                return Err((number, reply));
+                return Err(ConfigureError::new(number, reply));
             }
             made_by.push((trial.devices.last(), number));
         }
@@ -164,63 +138,108 @@ impl Host {
 
     /// Gives the host the wanted devices with their wanted properties. If that fails, restores all
     /// devices as they were.
-    fn follow_or_stay(&mut self, wanted: &[Described]) -> Result<Vec<String>, Failed> {
+    fn follow_or_stay(&mut self, wanted: &[Described]) -> Result<Vec<String>, ConfigureError> {
         let before = Described::all(&self.devices);
-        let mut steps = Vec::new();
-        let Err((line, mut reply)) = self.follow(wanted, &mut steps) else { return Ok(steps) };
-        // A step failed that the trial host could not check, for example because another process
-        // uses the address of a device. Delete the devices that earlier steps made.
-        let was = |name: &str| before.iter().any(|device| device.name == name);
-        for name in wanted.iter().map(|device| &device.name).filter(|name| !was(name)) {
-            let is_ours = steps.iter().any(|step| step.starts_with(&format!("{MAKE}{name} ")));
-            if is_ours && self.devices.get(name).is_some() {
-                let _ = self.ip(&mut Vec::new(), format!("link del dev {name}"));
+        let mut progress = Progress::default();
+        match self.follow(wanted, &mut progress) {
+            Ok(()) => {
+                progress.aside.into_iter().for_each(close);
+                Ok(progress.steps)
+            }
+            Err((line, reply)) => {
+                let lost = self.undo(&before, progress);
+                Err(ConfigureError { line, reply, lost })
             }
         }
-        if let Err((_, undone)) = self.follow(&before, &mut Vec::new()) {
-            reply.err +=
-                &format!("onramp: cannot restore the earlier devices either: {}", undone.err);
-        }
-        Err((line, reply))
     }
 
-    /// Gives the host the wanted devices with their wanted properties. Adds each command that was
-    /// carried out to `steps`.
+    /// Gives the host the wanted devices with their wanted properties, and notes in `progress` what
+    /// it has done.
     pub(super) fn follow(
         &mut self,
         wanted: &[Described],
-        steps: &mut Vec<String>,
+        progress: &mut Progress,
     ) -> Result<(), Failed> {
         let going = self.going(wanted);
         let names: BTreeSet<&str> = going.iter().map(|device| device.name.as_str()).collect();
         let stays = |name: &str| self.devices.get(name).is_some() && !names.contains(name);
         let missing = wanted.iter().filter(|device| !device.is_second && !stays(&device.name));
-        // Make those devices first that can be made beside the present ones: making a device may
-        // fail, and deleting devices cannot be undone.
+        // Make those devices first that can be made beside the present ones.
         let (late, early): (Vec<_>, Vec<_>) =
             missing.partition(|device| going.iter().any(|there| device.waits_for(there)));
-        let make = |host: &mut Self, device: &Described, steps: &mut Vec<String>| {
-            let add = format!("link add dev {} {}", device.name, device.made);
-            host.ip(steps, add).map_err(|reply| (device.line, reply))
-        };
         for device in early {
-            make(self, device, steps)?;
+            self.make(device, progress)?;
         }
-        for device in going {
-            // Deleting one end of a `veth` deletes the other end, too.
-            if self.devices.get(&device.name).is_some() {
-                let del = format!("link del dev {}", device.name);
-                self.ip(steps, del).map_err(|reply| (device.line, reply))?;
+        for device in &going {
+            // One end of a pair takes the other end with it.
+            let taken = ip::take(&mut self.devices, &device.name);
+            if taken.is_empty() {
+                continue;
+            }
+            progress.steps.push(format!("ip link del dev {}", device.name));
+            let hinders =
+                |there: &Netdev| late.iter().any(|it| it.given.is_hindered_by(&there.given));
+            if taken.iter().any(hinders) {
+                taken.into_iter().for_each(close);
+            } else {
+                progress.aside.extend(taken);
             }
         }
         for device in late {
-            make(self, device, steps)?;
+            self.make(device, progress)?;
         }
         for device in wanted {
+            let steps = &mut progress.steps;
             let set = self.set(steps, device).and_then(|()| self.grow(steps, device));
             set.map_err(|reply| (device.line, reply))?;
         }
         Ok(())
+    }
+
+    /// Makes a device, and the other end of its pair.
+    fn make(&mut self, device: &Described, progress: &mut Progress) -> Result<(), Failed> {
+        let add = format!("link add dev {} {}", device.name, device.made);
+        self.ip(&mut progress.steps, add).map_err(|reply| (device.line, reply))?;
+        progress.made.push(device.name.clone());
+        Ok(())
+    }
+
+    /// Brings the host back to the state `before`. What cannot be restored does not hinder the
+    /// rest: returns the names of these devices, each with the reply that says why.
+    fn undo(&mut self, before: &[Described], progress: Progress) -> Vec<(String, Reply)> {
+        for name in &progress.made {
+            ip::take(&mut self.devices, name).into_iter().for_each(close);
+        }
+        ip::put_back(&mut self.devices, progress.aside);
+        let mut lost = Vec::new();
+        for device in before.iter().filter(|device| !device.is_second) {
+            if self.devices.get(&device.name).is_none()
+                && let Err(reply) = self.make_again(device)
+            {
+                let both = [Some(&device.name), device.peer.as_ref()].into_iter().flatten();
+                lost.extend(both.map(|name| (name.clone(), reply.clone())));
+            }
+        }
+        for device in before {
+            let mut steps = Vec::new();
+            let set = self.set(&mut steps, device).and_then(|()| self.grow(&mut steps, device));
+            lost.extend(set.err().map(|reply| (device.name.clone(), reply)));
+            if let Some(there) = self.devices.get_mut(&device.name) {
+                there.address = device.address;
+                there.is_address_given = device.is_address_given;
+            }
+        }
+        lost
+    }
+
+    /// Makes a device again that had to be closed.
+    fn make_again(&mut self, device: &Described) -> Result<(), Reply> {
+        if let Some(capture) = device.given.get("replace") {
+            // The capture is worth more than the device.
+            let err = format!("{capture} would lose its contents\n");
+            return Err(Reply { code: 2, err, ..Reply::default() });
+        }
+        self.make(device, &mut Progress::default()).map_err(|(_, reply)| reply)
     }
 
     /// Returns the host's devices that have to be deleted, because they are no longer wanted or
@@ -232,7 +251,7 @@ impl Host {
         there.retain_mut(|there| match wanted.get(there.name.as_str()) {
             Some(device) => {
                 there.line = device.line;
-                device.made != there.made
+                device.made != there.made || there.has_to_return
             }
             None => self.configured.contains(&there.name),
         });
@@ -252,8 +271,11 @@ impl Host {
     fn set(&mut self, commands: &mut Vec<String>, wanted: &Described) -> Result<(), Reply> {
         let Some(device) = self.devices.get(&wanted.name) else { return Ok(()) };
         let mut line = String::new();
-        if device.mtu != wanted.mtu {
-            line += &format!(" mtu {}", wanted.mtu);
+        if wanted.is_address_given && device.address != wanted.address {
+            line += &format!(" address {}", ip::address(wanted.address));
+        }
+        if let Some(mtu) = wanted.mtu.filter(|mtu| device.mtu != *mtu) {
+            line += &format!(" mtu {mtu}");
         }
         if device.txqueuelen != wanted.txqueuelen {
             line += &format!(" txqueuelen {}", wanted.txqueuelen);

@@ -172,6 +172,17 @@ impl Given {
         names.filter_map(|name| onramp_dev::interface_mtu(name).ok()).min()
     }
 
+    /// Whether an interface of the kernel was given.
+    pub(crate) fn has_interface(&self) -> bool {
+        self.0.iter().any(|(_, value)| matches!(value, Value::Interface(_)))
+    }
+
+    /// Whether a device with these options can be made only after a device with the options `there`
+    /// is closed, because both need the same address, interface or file.
+    pub(crate) fn is_hindered_by(&self, there: &Self) -> bool {
+        self.0.iter().any(|mine| there.0.iter().any(|other| hinders(other, mine)))
+    }
+
     /// Returns the number that was given for the option `key`, or `None` if there is none.
     pub(crate) fn number(&self, key: &str) -> Option<u32> {
         match self.get(key)? {
@@ -184,6 +195,26 @@ impl Given {
     pub(crate) fn set(&mut self, key: &str, address: SocketAddr) {
         let places = self.0.iter_mut().filter(|(given, _)| *given == key);
         places.for_each(|(_, value)| *value = Value::Address(address));
+    }
+}
+
+/// Whether an option of a device hinders the making of another device with the option `new`.
+fn hinders((key, there): &(&str, Value), (new_key, new): &(&str, Value)) -> bool {
+    match (there, new) {
+        (Value::Address(there), Value::Address(new)) => {
+            let same_ip =
+                there.ip() == new.ip() || there.ip().is_unspecified() || new.ip().is_unspecified();
+            // Many devices may send to one address.
+            let binds = *key != "remote" && *new_key != "remote";
+            binds && same_ip && there.port() == new.port() && new.port() != 0
+        }
+        (Value::Interface(there), Value::Interface(new)) => there == new,
+        (Value::File(there), Value::File(new)) => {
+            // Many devices may read a file, and a `file` that exists is refused in any case.
+            let both_read = [key, new_key].iter().all(|key| ["read", "fast"].contains(key));
+            !both_read && *new_key != "file" && Path::new(there) == Path::new(new)
+        }
+        _ => false,
     }
 }
 
@@ -237,14 +268,24 @@ impl From<BuildError> for Refusal {
 
 /// Returns stand-ins for the part below the link, for a device of this type or for both ends of a
 /// pair. They are used while commands are only tried.
-pub(crate) fn trial(kind: &Type, request: &Request<'_>) -> Vec<End> {
+///
+/// # Errors
+///
+/// The mtu that was asked for is not that of the kernel's interfaces.
+pub(crate) fn trial(kind: &Type, request: &Request<'_>) -> Result<Vec<End>, Refusal> {
+    if let Some(mtu) = request.given.interface_mtu() {
+        let ends = &request.mtu[..1 + usize::from(request.pair)];
+        if let Some(wrong) = ends.iter().find(|asked| **asked != mtu) {
+            return Err(frames::other_mtu("the interface", mtu, *wrong));
+        }
+    }
     let end = |place: usize| {
         let mtu = request.mtu[place].saturating_add(kind.header);
         let queues =
             (0..request.queues[place]).map(|_| Box::new(Null::new(mtu)) as Box<dyn Device>);
         End { queues: queues.collect(), end: Arc::default(), listener: None, frames: None }
     };
-    (0..1 + usize::from(request.pair)).map(end).collect()
+    Ok((0..1 + usize::from(request.pair)).map(end).collect())
 }
 
 /// Returns the type with this name, or `None` if there is none.

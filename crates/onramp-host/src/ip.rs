@@ -13,6 +13,8 @@ mod words;
 
 use onramp_core::show::Style;
 
+pub(crate) use self::set::{put_back, take};
+pub(crate) use self::show::address;
 use self::words::{Fault, Words};
 use super::Reply;
 use super::netdev::Netdevs;

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod configure;
+mod described;
 mod device;
 mod event;
 mod fleet;
@@ -34,6 +35,7 @@ use onramp_dev::Receiver;
 
 use onramp::Link;
 
+pub use self::configure::ConfigureError;
 pub use self::device::{RelayView, interface_address};
 pub use self::event::{Event, What};
 pub use self::fleet::Share;

@@ -41,6 +41,8 @@ pub(crate) struct Netdev {
     pub(crate) peer: Option<u32>,
     /// Hardware address of the device.
     pub(crate) address: [u8; 6],
+    /// Whether a command chose the hardware address. Otherwise it is random.
+    pub(crate) is_address_given: bool,
     /// The link through which the device sends.
     pub(crate) link: Link,
     /// The part of the device below its link: it takes the packets that the link sends.
@@ -205,6 +207,17 @@ impl Netdevs {
     /// Returns the device with this number, or `None` if there is none.
     pub(crate) fn by_index(&self, index: u32) -> Option<&Netdev> {
         self.by_index.get(&index)
+    }
+
+    /// Returns the other end of a device's pair, or `None` if the device has no other end.
+    pub(crate) fn peer(&self, device: &Netdev) -> Option<&Netdev> {
+        self.by_index(device.peer?)
+    }
+
+    /// Whether the device, or the other end of its pair, carries frames of the kernel's interfaces.
+    pub(crate) fn has_interface(&self, device: &Netdev) -> bool {
+        device.given.has_interface()
+            || self.peer(device).is_some_and(|peer| peer.given.has_interface())
     }
 
     /// Returns all devices, ordered by number.

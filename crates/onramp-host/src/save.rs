@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use onramp_core::Setup;
 
-use super::configure::Described;
+use super::configure::Progress;
+use super::described::Described;
 use super::netdev::Netdev;
 use super::{Host, Reply};
 
@@ -15,7 +16,8 @@ impl Host {
     /// Returns the commands that make the host's devices and their trees of qdiscs again, with
     /// their present settings: lines of `ip` and `tc`, in an order in which they can be carried
     /// out. On a new host, [`configure`](Self::configure) makes the same devices of these lines,
-    /// joined to a text. Counters, and packets that wait, are not part of the configuration.
+    /// joined to a text. Counters, packets that wait, and random hardware addresses are not part of
+    /// the configuration.
     ///
     /// With `device`, returns only the commands for this device, and for the other end of its pair.
     ///
@@ -64,8 +66,8 @@ impl Host {
         // The commands are those that bring a host without devices to this state.
         let mut trial = Self::new();
         trial.devices.is_trial = true;
-        let mut steps = Vec::new();
-        trial.follow(&wanted, &mut steps).map_err(|(_, reply)| reply)?;
+        let mut progress = Progress::default();
+        trial.follow(&wanted, &mut progress).map_err(|(_, reply)| reply)?;
         // A tree that is made as a whole has the sign `+` in front of its lines, and the default
         // tree that it replaces has no lines.
         let plain = |step: String| step.strip_prefix("+ ").map(str::to_owned).unwrap_or(step);
@@ -77,7 +79,7 @@ impl Host {
             let line = step.strip_prefix("tc ").and_then(|line| named.remove(line));
             line.map_or(step, |line| format!("tc {line}"))
         };
-        Ok(steps.into_iter().map(step).collect())
+        Ok(progress.steps.into_iter().map(step).collect())
     }
 
     /// Carries out the command `save`.

@@ -13,7 +13,7 @@ use crate::output;
 ///
 /// The output is a configuration for `onramp daemon --config`; each line is a command of `onramp
 /// ip` or `onramp tc`. Counters and waiting packets are not saved, and neither are hardware
-/// addresses, which are random.
+/// addresses that no command gave, because they are random.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:

@@ -204,6 +204,17 @@ fn a_service_manager_hears_what_it_does() {
     let told = reload(&mut daemon, "ERROR SIGHUP: the devices stay as they were: ");
     assert!(told.contains(&format!("{role}:2: ")), "{told}");
     assert!(daemon.devices().contains("\nd1 "));
+    // A capture cannot be made again in its file once a new device has needed the file.
+    let capture = folder.path().join("c.pcapng").display().to_string();
+    write(&format!("ip link add d0 type dummy\nip link add c0 type pcap file {capture}\n"));
+    reload(&mut daemon, &format!("INFO SIGHUP: {role}: carried out all of it, in 2 steps"));
+    write(&format!(
+        "ip link add d0 type dummy\nip link add c0 type pcap replace {capture} read {capture}\n"
+    ));
+    let told = reload(&mut daemon, "ERROR SIGHUP: not all devices are as they were: ");
+    let lost = told.contains("; c0 could not be restored: RTNETLINK answers: File exists: ");
+    assert!(told.contains(&format!("{role}:2: ")) && lost, "{told}");
+    assert!(daemon.devices().starts_with("d0 ") && !daemon.devices().contains("c0 "));
     daemon.ends(Signal::TERM, "SIGTERM");
 }
 

@@ -175,14 +175,18 @@ fn finish(
     }
     let (mtu, largest) = (request.mtu[place], device.info().mtu.saturating_sub(ETHERNET));
     if mtu != largest {
-        return Err(invalid(&format!(
-            "{} has an mtu of {largest}, and this device of {mtu}: leave out mtu, and give both \
-             interfaces the same, as with `ip link set NAME mtu {mtu}`",
-            device.info().name
-        )));
+        return Err(other_mtu(&device.info().name, largest, mtu));
     }
     let queues: Vec<Box<dyn Device>> = vec![Box::new(Switched::new(end.clone(), device))];
     Ok(End { queues, end: end.clone(), listener: None, frames: Some(frames) })
+}
+
+/// Returns the error for a device whose mtu is not that of its interface.
+pub(super) fn other_mtu(interface: &str, has: u32, mtu: u32) -> Refusal {
+    invalid(&format!(
+        "{interface} has an mtu of {has}, and this device of {mtu}: leave out mtu, and give both \
+         interfaces the same, as with `ip link set NAME mtu {mtu}`"
+    ))
 }
 
 /// Returns a seed for the hash that tells flows apart.

@@ -394,7 +394,9 @@ mod tests {
             let (queues, mtu, pair) = ([2, 3], [1_000, 2_000], kind.always_pair);
             let request = Request { queues, mtu, pair, given: &given };
             let made = (kind.make)(&request).expect("it can be made");
-            for (ends, is_trial) in [(made, false), (trial(kind, &request), true)] {
+            for (ends, is_trial) in
+                [(made, false), (trial(kind, &request).expect("it is tried"), true)]
+            {
                 assert_eq!(ends.len(), if kind.name == "veth" { 2 } else { 1 }, "{}", kind.name);
                 for (end, (queues, mtu)) in ends.iter().zip([(2, 1_014), (3, 2_014)]) {
                     assert_eq!(end.queues.len(), queues, "{}, trial: {is_trial}", kind.name);

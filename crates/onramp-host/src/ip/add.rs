@@ -7,7 +7,7 @@ use std::sync::Arc;
 use onramp_core::{Facts, Setup};
 
 use super::ask::Ask;
-use super::words::{Fault, Words};
+use super::words::{Fault, Words, splits};
 use super::{Done, begins, help, show};
 use crate::What;
 use crate::device::{
@@ -82,9 +82,6 @@ fn options<'a>(
     Ok((given, peer))
 }
 
-/// Characters at which a line of commands is split, or that mean something in it.
-const SPLITS: [char; 8] = [' ', '\t', '\n', '\r', '"', '\'', '#', '\\'];
-
 /// Reads the operand of an option. If it is wrong, returns an error that says what is expected.
 fn value(what: Operand, word: &str) -> Result<Value, String> {
     match what {
@@ -93,16 +90,15 @@ fn value(what: Operand, word: &str) -> Result<Value, String> {
             number.map(Value::Number).ok_or_else(|| format!("expected {least} to {most}"))
         }
         // With a `%`, the kernel would choose another name.
-        Operand::Interface if word.len() <= NAME_MAX && !word.contains('%') => {
+        Operand::Interface
+            if (1..=NAME_MAX).contains(&word.len()) && !word.contains('%') && !splits(word) =>
+        {
             Ok(Value::Interface(word.to_owned()))
         }
-        Operand::Interface => {
-            Err(format!("expected a name of at most {NAME_MAX} bytes, without %"))
-        }
-        // Saved commands, and those of a configuration, are split at spaces.
-        Operand::File if word.starts_with('/') && !word.contains(SPLITS) => {
-            Ok(Value::File(word.to_owned()))
-        }
+        Operand::Interface => Err(format!(
+            "expected a name of at most {NAME_MAX} bytes, without %, spaces, quotes, # and \\"
+        )),
+        Operand::File if word.starts_with('/') && !splits(word) => Ok(Value::File(word.to_owned())),
         Operand::File => {
             Err("expected an absolute path without spaces, quotes, # and \\, because \
                               the daemon has a directory of its own"
@@ -189,7 +185,8 @@ fn create(
     request: &Request<'_>,
 ) -> Result<(), Fault> {
     let names = names(devices, kind, &wanted, request.pair)?;
-    let ends = if devices.is_trial { device::trial(kind, request) } else { (kind.make)(request)? };
+    let make = if devices.is_trial { device::trial(kind, request) } else { (kind.make)(request) };
+    let ends = make?;
     let (mut made, mut listener) = (Vec::<Netdev>::new(), None);
     for ((mut end, wanted), name) in ends.into_iter().zip(wanted).zip(names) {
         // The options belong to the first end of a pair.
@@ -246,6 +243,11 @@ fn names(
         return Err(exists(format!("a device {name:?} exists already")));
     }
     for index in wanted.iter().filter_map(|wanted| wanted.index) {
+        if devices.is_trial {
+            let why = "a configuration cannot choose the index, because a device that has to be \
+                       made again gets a new one: leave out index";
+            return Err(Fault::kernel("RTNETLINK answers: Operation not supported", why));
+        }
         if !devices.is_fresh(index) {
             return Err(exists(format!("index {index} belongs, or belonged, to another device")));
         }
@@ -265,6 +267,7 @@ fn build(
     end.set_up(wanted.up);
     Ok(Netdev {
         address: wanted.address.unwrap_or_else(|| new_address(kind)),
+        is_address_given: wanted.address.is_some(),
         name,
         index: wanted.index.unwrap_or(0),
         kind,

@@ -21,7 +21,7 @@ pub(super) fn run(devices: &mut Netdevs, words: &mut Words<'_>) -> Done {
         let why = "numtxqueues and index can be given only when a device is added";
         return Err(Fault::kernel("RTNETLINK answers: Operation not supported", why));
     }
-    let mtu = ask.mtu.map(|mtu| new_mtu(device, mtu)).transpose()?;
+    let mtu = ask.mtu.map(|mtu| new_mtu(devices, device, mtu)).transpose()?;
     let new = ask.name.filter(|new| *new != name);
     if let Some(new) = new.filter(|new| devices.get(new).is_some()) {
         let why = format!("a device {new:?} exists already");
@@ -35,7 +35,9 @@ pub(super) fn run(devices: &mut Netdevs, words: &mut Words<'_>) -> Done {
         device.forget_bursts();
     }
     device.txqueuelen = ask.txqueuelen.unwrap_or(device.txqueuelen);
-    device.address = ask.address.unwrap_or(device.address);
+    if let Some(address) = ask.address {
+        (device.address, device.is_address_given) = (address, true);
+    }
     device.set_up(ask.up.unwrap_or(before));
     let now = device.up;
     if let Some(new) = new {
@@ -50,11 +52,11 @@ pub(super) fn run(devices: &mut Netdevs, words: &mut Words<'_>) -> Done {
     Ok(String::new())
 }
 
-fn new_mtu(device: &Netdev, mtu: i32) -> Result<u32, Fault> {
+fn new_mtu(devices: &Netdevs, device: &Netdev, mtu: i32) -> Result<u32, Fault> {
     let why = || format!("mtu {mtu}: {}", mtu_range(device.kind));
     let below = || Fault::kernel("Error: mtu less than device minimum.", &why());
     let mtu = u32::try_from(mtu).map_err(|_| below())?;
-    if mtu != device.mtu && device.given.interface_mtu().is_some() {
+    if mtu != device.mtu && devices.has_interface(device) {
         let why = "it is that of the kernel's interface: set that, and make the device again";
         return Err(Fault::kernel("RTNETLINK answers: Operation not supported", why));
     }
@@ -67,14 +69,35 @@ fn new_mtu(device: &Netdev, mtu: i32) -> Result<u32, Fault> {
 pub(super) fn delete(devices: &mut Netdevs, words: &mut Words<'_>) -> Done {
     let ask = Ask::read(words)?;
     let name = ask.dev.ok_or_else(|| Fault::missing(255, "dev", "."))?;
-    let device = devices.get(name).ok_or_else(|| Fault::no_device(name))?;
-    let peer = device.peer.and_then(|peer| devices.by_index(peer)).map(|peer| peer.name.clone());
-    for name in [Some(name.to_owned()), peer].into_iter().flatten() {
-        show::tell(devices, What::Deleted, &name);
-        if let Some(device) = devices.remove(&name) {
-            // Packets that the deleted device holds are dropped, as in Linux.
-            device.close(Duration::ZERO);
-        }
+    let taken = take(devices, name);
+    if taken.is_empty() {
+        return Err(Fault::no_device(name));
+    }
+    for device in taken {
+        // Packets that the deleted device holds are dropped, as in Linux.
+        device.close(Duration::ZERO);
     }
     Ok(String::new())
+}
+
+/// Takes a device and the other end of its pair from the host. Both are still open. Returns an
+/// empty list if there is no such device.
+pub(crate) fn take(devices: &mut Netdevs, name: &str) -> Vec<Netdev> {
+    let Some(device) = devices.get(name) else { return Vec::new() };
+    let peer = devices.peer(device).map(|peer| peer.name.clone());
+    let names = [Some(name.to_owned()), peer].into_iter().flatten();
+    let mut take = |name: String| {
+        show::tell(devices, What::Deleted, &name);
+        devices.remove(&name)
+    };
+    names.filter_map(&mut take).collect()
+}
+
+/// Gives devices back to the host that were [taken](take) from it.
+pub(crate) fn put_back(devices: &mut Netdevs, taken: Vec<Netdev>) {
+    let names: Vec<String> = taken.iter().map(|device| device.name.clone()).collect();
+    taken.into_iter().for_each(|device| devices.add(device));
+    for name in names {
+        show::tell(devices, What::Added, &name);
+    }
 }

@@ -148,7 +148,8 @@ impl<'a> State<'a> {
     }
 }
 
-fn address(bytes: [u8; 6]) -> String {
+/// Writes a hardware address as commands do: `02:00:00:00:00:01`.
+pub(crate) fn address(bytes: [u8; 6]) -> String {
     let mut text = String::new();
     for byte in bytes {
         let colon = if text.is_empty() { "" } else { ":" };

@@ -133,6 +133,12 @@ fn integer(word: &str) -> Option<i32> {
     i32::try_from(sign * i64::from_str_radix(digits, base).ok()?).ok()
 }
 
+/// Whether a word has a character at which a [line of commands](crate::Lines) is split, or that
+/// means something in it. Such a word could be saved, but not read again.
+pub(super) fn splits(word: &str) -> bool {
+    word.contains([' ', '\t', '\n', '\r', '"', '\'', '#', '\\'])
+}
+
 /// Checks whether a device may have the name `name`.
 pub(super) fn check_name(name: &str, key: &str) -> Result<(), Fault> {
     let sound = |byte: u8| byte != b'/' && !byte.is_ascii_whitespace();
@@ -146,7 +152,7 @@ pub(super) fn check_name(name: &str, key: &str) -> Result<(), Fault> {
         let why = format!("{name:?}: a device's name has at most {NAME_MAX} bytes");
         return Err(Fault::kernel("Error: Attribute failed policy validation.", &why));
     }
-    if name == "." || name == ".." || name.contains(':') {
+    if name == "." || name == ".." || name.contains(':') || splits(name) {
         let why = format!("no device may be called {name:?}");
         return Err(Fault::kernel("RTNETLINK answers: Invalid argument", &why));
     }

@@ -12,7 +12,7 @@ use super::*;
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Sends `count` packets of 100 bytes, and waits until the link holds no packet.
-fn send(host: &Host, device: &str, count: usize) {
+pub(super) fn send(host: &Host, device: &str, count: usize) {
     send_through(&host.link(device).expect("there is such a device"), count);
 }
 

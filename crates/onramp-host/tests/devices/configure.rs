@@ -2,11 +2,15 @@
 
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 
-use super::carry::listens_at;
+use super::carry::{self, listens_at};
+use super::pcap::{self, Folder};
 use super::*;
 
 fn follow(host: &mut Host, text: &str) -> Result<Vec<String>, (usize, Reply)> {
-    host.configure(text, Path::new("/"))
+    host.configure(text, Path::new("/")).map_err(|failed| {
+        assert_eq!(failed.lost, [], "{failed}");
+        (failed.line, failed.reply)
+    })
 }
 
 fn names(host: &Host) -> Vec<String> {
@@ -36,6 +40,143 @@ fn what_fails_names_its_line_and_leaves_all_as_it_was() {
     assert_eq!(after.collect::<Vec<_>>(), before, "not even for a moment");
     follow(&mut host, "ip link add d0 type dummy\n").expect("it can be done");
     assert_eq!(names(&host), ["mine", "d0"]);
+}
+
+/// A device that can be made only when an earlier device of its name has gone may fail then. This
+/// costs no other device: a capture goes on in its file, and all have the numbers that they had.
+#[test]
+fn a_device_that_fails_late_costs_no_other() {
+    let folder = Folder::new("late");
+    let taken = UdpSocket::bind("127.0.0.1:0").expect("a port");
+    let taken = taken.local_addr().expect("an address");
+    let fails = format!("ip link add d0 type udp local {taken}\n");
+    for key in ["file", "replace"] {
+        let capture = folder.file(&format!("{key}.pcapng"));
+        let mut host = Host::new();
+        let first = format!(
+            "ip link add p0 up type pcap {key} {capture}\nip link add d0 type dummy\n\
+             ip link add v0 mtu 1400 type veth peer name v1\n\
+             tc qdisc add dev d0 root handle 1: pfifo limit 7\n"
+        );
+        follow(&mut host, &first).expect("it can be done");
+        carry::send(&host, "p0", 3);
+        let shown = |host: &mut Host| {
+            ["ip -d -s link show", "tc -s qdisc show"].map(|line| out(host, line))
+        };
+        let before = shown(&mut host);
+        let wrong = format!("ip link add v1 mtu 1300 type dummy\n{fails}");
+        assert_eq!(follow(&mut host, &wrong).expect_err("the address is taken").0, 2);
+        assert_eq!(shown(&mut host), before, "{key}");
+        carry::send(&host, "p0", 2);
+        assert_eq!(follow(&mut host, &first), Ok(Vec::new()), "nothing is left to do");
+        drop(host);
+        assert_eq!(pcap::packets(&capture).len(), 5, "{key}");
+    }
+}
+
+/// A device of which a new one needs the file has to be closed first. If it cannot be made again,
+/// it is lost; the error says so, and all others stay.
+#[test]
+fn what_cannot_be_restored_is_told() {
+    let folder = Folder::new("lost");
+    let taken = UdpSocket::bind("127.0.0.1:0").expect("a port");
+    let taken = taken.local_addr().expect("an address");
+    for (key, why) in [("file", "File exists"), ("replace", "would lose its contents")] {
+        let capture = folder.file(&format!("{key}.pcapng"));
+        let mut host = Host::new();
+        let pair = "ip link add v0 type veth peer name v1\n";
+        let first = format!(
+            "ip link add c0 up type pcap {key} {capture}\n{pair}ip link add d0 type dummy\n"
+        );
+        follow(&mut host, &first).expect("it can be done");
+        let index = |host: &Host, name| host.device(name).map(|device| device.index);
+        let before = ["d0", "v0", "v1"].map(|name| index(&host, name));
+        let next = format!(
+            "ip link add v1 type dummy\nip link add c0 type pcap replace {capture} read {capture}\n\
+             ip link add d0 type udp local {taken}\n"
+        );
+        let failed = host.configure(&next, Path::new("/")).expect_err("it cannot be done");
+        assert_eq!(failed.line, 2, "{failed}");
+        let lost: Vec<&str> = failed.lost.iter().map(|(name, _)| &**name).collect();
+        assert_eq!(lost, ["c0"], "{failed}");
+        assert!(failed.to_string().contains("c0 could not be restored: "), "{failed}");
+        assert!(failed.to_string().contains(why), "{failed}");
+        assert_eq!(index(&host, "c0"), None);
+        assert_eq!(["d0", "v0", "v1"].map(|name| index(&host, name)), before);
+        assert!(pcap::packets(&capture).is_empty(), "a whole capture is there");
+    }
+}
+
+/// A device that was closed, because a new one needed its address, is made again with its tree and
+/// its properties if the text fails.
+#[test]
+fn what_was_closed_is_made_again() {
+    let taken = UdpSocket::bind("127.0.0.1:0").expect("a port");
+    let taken = taken.local_addr().expect("an address");
+    // As in `names_and_addresses_pass_from_one_device_to_another`.
+    let [_, _, high, low] = std::process::id().to_be_bytes();
+    let port = SocketAddr::from((Ipv4Addr::new(127, high, low, 1), 20_001));
+    let first = format!(
+        "ip link add u0 up mtu 1400 address 02:00:00:00:00:0a type udp local {port}\n\
+         tc qdisc add dev u0 root handle 1: pfifo limit 7\nip link add d0 type dummy\n"
+    );
+    let wrong = format!(
+        "ip link add u0 type udp local {port} remote 127.0.0.1:9\n\
+         ip link add d0 type udp local {taken}\n"
+    );
+    for _ in 0..1_000 {
+        let mut host = Host::new();
+        let done = host.configure(&first, Path::new("/"));
+        let before = (host.save(None), host.device("d0").map(|it| it.index));
+        let failed = host.configure(&wrong, Path::new("/")).expect_err("the address is taken");
+        let is_ours = done.is_ok() && failed.line == 2 && failed.lost.is_empty();
+        if !is_ours && format!("{done:?}{failed}").contains(&format!("{port}")) {
+            // A child process that another test begins still has a copy of the socket.
+            std::thread::sleep(std::time::Duration::from_millis(5));
+            continue;
+        }
+        assert!(is_ours, "{done:?} {failed}");
+        let mut lines = host.save(None).expect("it can be saved");
+        let mut saved = before.0.expect("it can be saved");
+        lines.sort();
+        saved.sort();
+        assert_eq!(lines, saved);
+        assert_eq!(host.device("d0").map(|it| it.index), before.1);
+        return;
+    }
+    panic!("{port} is never free");
+}
+
+/// A device that shares with another only what both can have (an address to send to, a file to
+/// read, a port that the kernel chooses) does not wait until the other is closed, so a text that
+/// fails leaves the other as it was.
+#[test]
+fn what_two_devices_can_share_closes_neither() {
+    let folder = Folder::new("shared");
+    let (one, two) = (folder.file("one.pcapng"), folder.file("none/two.pcapng"));
+    let input = folder.file("in.pcapng");
+    pcap::write_capture(&input, 3);
+    let taken = UdpSocket::bind("127.0.0.1:0").expect("a port");
+    let taken = taken.local_addr().expect("an address");
+    let udp = |local: &str| format!("ip link add u0 type udp local {local} remote 127.0.0.1:9\n");
+    let play = |file: &str| format!("ip link add c0 type pcap file {file} read {input}\n");
+    let mut host = Host::new();
+    let first = udp("127.0.0.1:0") + &play(&one);
+    follow(&mut host, &first).expect("it can be done");
+    let before = host.devices().into_iter().map(|it| (it.name, it.index)).collect::<Vec<_>>();
+    let queues = udp("127.0.0.1:0").replace("type", "numtxqueues 2 type");
+    for wrong in [
+        udp(&taken.to_string()) + &play(&one),
+        udp("127.0.0.1:0") + &play(&two),
+        // A `file` that exists is refused, whether a device uses it or not.
+        udp("127.0.0.1:0") + &play(&one).replace("read", "fast"),
+        queues + &play(&two),
+    ] {
+        follow(&mut host, &wrong).expect_err("it cannot be done");
+        let after = host.devices().into_iter().map(|it| (it.name, it.index));
+        assert_eq!(after.collect::<Vec<_>>(), before, "{wrong}");
+    }
+    assert_eq!(follow(&mut host, &first), Ok(Vec::new()));
 }
 
 #[test]

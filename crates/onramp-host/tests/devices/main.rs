@@ -2,6 +2,7 @@
 
 mod carry;
 mod configure;
+mod detour;
 mod ends;
 mod events;
 mod front;

@@ -13,17 +13,17 @@ use super::*;
 const PATIENCE_NS: u64 = 30_000_000_000;
 
 /// A folder that is removed with all its files.
-struct Folder(PathBuf);
+pub(super) struct Folder(PathBuf);
 
 impl Folder {
-    fn new(name: &str) -> Self {
+    pub(super) fn new(name: &str) -> Self {
         let path = std::env::temp_dir().join(format!("onramp-host-{}-{name}", std::process::id()));
         let _ = fs::remove_dir_all(&path);
         fs::create_dir(&path).expect("a folder");
         Self(path)
     }
 
-    fn file(&self, name: &str) -> String {
+    pub(super) fn file(&self, name: &str) -> String {
         self.0.join(name).to_str().expect("text").to_owned()
     }
 }
@@ -35,7 +35,7 @@ impl Drop for Folder {
 }
 
 /// Writes a capture of frames of 1,000 bytes, each a nanosecond after the one before.
-fn write_capture(path: &str, count: u64) {
+pub(super) fn write_capture(path: &str, count: u64) {
     let (mut block, mut bytes) = (Block::default(), Vec::new());
     block.section(&mut bytes).expect("memory");
     block.interface(1, None, &mut bytes).expect("memory");
@@ -49,22 +49,31 @@ fn write_capture(path: &str, count: u64) {
     fs::write(path, bytes).expect("it can be written");
 }
 
-/// Returns the time of each packet of a capture, in nanoseconds, and the number in its first bytes.
-fn rows(path: &str) -> Vec<(u64, u64)> {
+/// Returns the time of each packet of a capture, in nanoseconds, and its bytes.
+pub(super) fn packets(path: &str) -> Vec<(u64, Vec<u8>)> {
     let mut blocks = Blocks::open(path.as_ref(), Advice::default()).expect("a capture");
-    let (mut interfaces, mut rows) = (Interfaces::default(), Vec::new());
+    let (mut interfaces, mut packets) = (Interfaces::default(), Vec::new());
     let mut take = || {
         blocks.next(|block| -> Result<(), String> {
             if let Some(it) = interfaces.record(&block)? {
-                assert_eq!((it.data.len(), it.original), (1_000, 1_000));
-                let number = it.data[..8].try_into().expect("eight bytes");
-                rows.push((it.unix_ns.expect("it has a time"), u64::from_be_bytes(number)));
+                assert_eq!(it.data.len(), it.original as usize);
+                packets.push((it.unix_ns.expect("it has a time"), it.data.to_vec()));
             }
             Ok(())
         })
     };
     while take().expect("it is whole").is_some() {}
-    rows
+    packets
+}
+
+/// Returns the time of each packet of a capture of frames of 1,000 bytes, in nanoseconds, and the
+/// number in its first bytes.
+fn rows(path: &str) -> Vec<(u64, u64)> {
+    let row = |(time, bytes): (u64, Vec<u8>)| {
+        assert_eq!(bytes.len(), 1_000);
+        (time, u64::from_be_bytes(bytes[..8].try_into().expect("eight bytes")))
+    };
+    packets(path).into_iter().map(row).collect()
 }
 
 /// Waits until `done` returns a value, and returns it.
@@ -198,6 +207,12 @@ fn damage_takes_the_carrier_and_is_told() {
         out(&mut first, "ip link show c0").contains("NO-CARRIER").then_some(())
     });
     wait("the first packet", || (carried(&mut first, "c0")[2] == 1).then_some(()));
+    // The device can be saved all the same, and made of what was saved.
+    let saved = first.save(None).expect("it can be saved").join("\n");
+    assert!(saved.contains(&line.replace("ip link add c0 up ", "")), "{saved}");
+    assert!(!saved.contains(" gone"), "{saved}");
+    // A file that exists already would be refused if the device were made again.
+    assert_eq!(first.configure(&saved, Path::new("/")), Ok(Vec::new()));
     drop(first);
     assert_eq!(rows(&output).len(), 1, "what came before the damage has left");
     // A file that is cut off ends, and the device stays.
@@ -216,7 +231,7 @@ fn it_can_be_saved_and_configured() {
     let text = format!("ip link add c0 up type pcap replace {path}\n");
     let wrong = format!("{text}ip link add c1 type nonsense\n");
     let mut first = Host::new();
-    assert_eq!(first.configure(&wrong, Path::new("/")).expect_err("nonsense").0, 2);
+    assert_eq!(first.configure(&wrong, Path::new("/")).expect_err("nonsense").line, 2);
     assert!(!fs::exists(&path).expect("it can be asked"));
     first.configure(&text, Path::new("/")).expect("it can be made");
     let saved = first.save(None).expect("it can be saved").join("\n");

@@ -374,7 +374,8 @@ fn a_configuration_may_have_a_relay_with_a_peer() {
     let text = format!("ip link add u0 up type udp {ends} clients 7 idle 5\n");
     let mut host = host(&[]);
     let steps = match host.configure(&text, Path::new("/")) {
-        Err((1, reply)) if reply.err.contains("in use") => return, // Another program has the port.
+        // Another program has the port.
+        Err(failed) if failed.reply.err.contains("in use") => return,
         done => done.expect("it can be followed"),
     };
     assert!(steps[0].ends_with("clients 7 idle 5 peer name u0b numtxqueues 1"), "{steps:?}");

@@ -4,12 +4,10 @@ use std::path::Path;
 
 use onramp_host::Host;
 
-use crate::all;
+use crate::{all, out};
 
 fn configure(host: &mut Host, text: &str) -> Vec<String> {
-    host.configure(text, Path::new("/")).unwrap_or_else(|(line, reply)| {
-        panic!("line {line}: {}", reply.err);
-    })
+    host.configure(text, Path::new("/")).unwrap_or_else(|failed| panic!("{failed}"))
 }
 
 #[test]
@@ -56,8 +54,46 @@ fn a_line_that_cannot_be_done_leaves_all_as_it_was() {
     configure(&mut host, text);
     let wrong = "ip link add d0 type dummy\n\nip link add d1 type dummy\n\
                  tc qdisc add dev d1 root frob\n";
-    let (line, reply) = host.configure(wrong, Path::new("/")).expect_err("no such kind");
-    assert_eq!(line, 4);
-    assert!(reply.code != 0 && reply.err.contains("frob"), "{}", reply.err);
+    let failed = host.configure(wrong, Path::new("/")).expect_err("no such kind");
+    assert_eq!((failed.line, failed.lost.len()), (4, 0));
+    assert!(failed.reply.code != 0 && failed.reply.err.contains("frob"), "{failed}");
+    assert!(failed.to_string().starts_with("line 4: "), "{failed}");
     assert_eq!(host.devices().len(), 1);
+}
+
+/// A device has the hardware address that the text gives it. One that the text gives none keeps
+/// the address that it has.
+#[test]
+fn addresses_are_those_of_the_text() {
+    let mut host = Host::new();
+    let address = |host: &mut Host| {
+        let shown = out(host, "ip link show d0");
+        let (_, behind) = shown.split_once("link/ether ").expect("an address");
+        behind[..17].to_owned()
+    };
+    configure(&mut host, "ip link add d0 type dummy\n");
+    let text = "ip link add d0 address 02:00:00:00:00:0a type dummy\n";
+    assert_eq!(configure(&mut host, text), ["ip link set dev d0 address 02:00:00:00:00:0a"]);
+    assert_eq!(address(&mut host), "02:00:00:00:00:0a");
+    assert_eq!(configure(&mut host, text), [""; 0]);
+    let other = format!("{text}ip link set dev d0 address 02:00:00:00:00:0b up\n");
+    assert_eq!(configure(&mut host, &other), ["ip link set dev d0 address 02:00:00:00:00:0b up"]);
+    let none = "ip link add d0 up type dummy\n";
+    assert_eq!(configure(&mut host, none), [""; 0]);
+    assert_eq!(address(&mut host), "02:00:00:00:00:0b");
+}
+
+/// A number cannot be kept when a device is made again, so a text cannot choose it.
+#[test]
+fn a_text_cannot_choose_the_number_of_a_device() {
+    for line in
+        ["ip link add d0 index 7 type dummy", "ip link add v0 type veth peer name v1 index 8"]
+    {
+        let mut host = Host::new();
+        let text = format!("\n{line}\n");
+        let failed = host.configure(&text, Path::new("/")).expect_err("it has a number");
+        assert!(format!("{failed:?}").contains("index"), "{failed:?}");
+        assert_eq!(host.names().len(), 0);
+        all(&mut host, &[line]);
+    }
 }

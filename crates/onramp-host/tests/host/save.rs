@@ -96,3 +96,64 @@ fn one_device_is_saved_with_its_peer() {
     assert!(code == 255 && why.starts_with("save: expected nothing, or dev NAME\n"), "{why}");
     assert_eq!(out(&mut Host::new(), "save"), "");
 }
+
+/// Every name that a device or one of its options can have is read again as it was saved.
+#[test]
+fn names_are_saved_so_that_they_can_be_read() {
+    for sign in (0..=u8::MAX).map(char::from).chain(['\u{2003}', '…']) {
+        let (name, mut host) = (format!("d{sign}0"), Host::new());
+        for words in [
+            vec!["ip", "link", "add", "dev", &name, "type", "dummy"],
+            vec!["ip", "link", "add", "dev", "v0", "type", "veth", "peer", "name", &name],
+        ] {
+            host.exec(&words, Path::new("/"));
+        }
+        for name in [format!("{sign}0"), format!("v1{sign}")] {
+            host.exec(&["ip", "link", "add", "w0", "type", "dummy"], Path::new("/"));
+            host.exec(&["ip", "link", "set", "w0", "name", &name], Path::new("/"));
+        }
+        let saved = host.save(None).expect("it can be saved").join("\n");
+        let mut other = Host::new();
+        other.configure(&saved, Path::new("/")).expect("it can be made again");
+        let sorted = |host: &Host| {
+            let mut names: Vec<String> = host.names().into_iter().map(str::to_owned).collect();
+            names.sort();
+            names
+        };
+        assert_eq!(sorted(&other), sorted(&host), "{sign:?}:\n{saved}");
+    }
+    let mut host = Host::new();
+    for (sign, said) in [("#", "#"), ("'", "'"), ("\"", "\\\""), ("\\", "\\\\")] {
+        let (code, why) = refused(&mut host, &format!("ip link add dev d{sign}0 type dummy"));
+        let want = format!("no device may be called \"d{said}0\"");
+        assert!(code == 2 && why.contains(&want), "{why}");
+        let bridge = format!("ip link add p0 type packet interface e{sign}0 to eth1");
+        let (code, why) = refused(&mut host, &bridge);
+        assert!(code == 255 && why.contains("quotes"), "{code}: {why}");
+    }
+}
+
+/// An address that a command gave is saved; one that was chosen at random is not.
+#[test]
+fn addresses_that_were_given_are_saved() {
+    let (mut host, folder) = (Host::new(), Path::new("/"));
+    all(
+        &mut host,
+        &[
+            "ip link add d0 address 2:0:0:0:0:a up type dummy",
+            "ip link add d1 type dummy",
+            "ip link add v0 type veth peer name v1 address 02:00:00:00:00:0b",
+            "ip link set dev v0 address 02:00:00:00:00:0c mtu 1400",
+        ],
+    );
+    let saved = out(&mut host, "save");
+    assert_eq!(saved.matches(" address ").count(), 3, "{saved}");
+    assert!(saved.contains("ip link set dev v0 address 02:00:00:00:00:0c mtu 1400\n"), "{saved}");
+    let mut other = Host::new();
+    other.configure(&saved, folder).expect("it can be made again");
+    assert_eq!(out(&mut other, "save"), saved);
+    for (device, end) in [("d0", "0a"), ("v0", "0c"), ("v1", "0b")] {
+        let shown = out(&mut other, &format!("ip link show {device}"));
+        assert!(shown.contains(&format!(" 02:00:00:00:00:{end} brd ")), "{shown}");
+    }
+}

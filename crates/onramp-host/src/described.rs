@@ -1,0 +1,93 @@
+//! The description of a device: what commands make it, and what other devices hinder it.
+
+use std::sync::Arc;
+
+use onramp_core::Setup;
+
+use super::device::{Given, Value};
+use super::follow::Follower;
+use super::netdev::{Netdev, Netdevs};
+
+/// The description of a device, as far as commands can set its properties.
+#[derive(Clone, Debug)]
+pub(super) struct Described {
+    pub(super) name: String,
+    /// The properties that cannot change after creation, as a command writes them: `numtxqueues 4
+    /// type veth peer name v1`.
+    pub(super) made: String,
+    /// The name of the other end of a `veth`.
+    pub(super) peer: Option<String>,
+    /// Whether this device is the second end of a pair, which was made by the command that made the
+    /// first end (its peer).
+    pub(super) is_second: bool,
+    /// The options of the device's type.
+    pub(super) given: Given,
+    /// Whether the device has lost an interface of the kernel, and has to be made again because all
+    /// of its interfaces are there now.
+    pub(super) has_to_return: bool,
+    /// The number of the line in the text that makes the device.
+    pub(super) line: usize,
+    /// The mtu. `None`: the device has that of the kernel's interfaces, which no command can set.
+    pub(super) mtu: Option<u32>,
+    pub(super) txqueuelen: u32,
+    pub(super) address: [u8; 6],
+    /// Whether a command chose the address. Otherwise it is random, and any other would do.
+    pub(super) is_address_given: bool,
+    pub(super) up: bool,
+    pub(super) tree: Arc<Setup>,
+    pub(super) followers: Vec<Follower>,
+}
+
+impl Described {
+    fn of(devices: &Netdevs, device: &Netdev) -> Self {
+        let peer = devices.peer(device);
+        let mut made = format!("numtxqueues {} type {}", device.queues, device.kind.name);
+        for (key, value) in &device.given.0 {
+            made += &format!(" {key} {value}");
+        }
+        if let Some(peer) = peer {
+            made += &format!(" peer name {} numtxqueues {}", peer.name, peer.queues);
+        }
+        let ends = || [Some(device), peer].into_iter().flatten();
+        Self {
+            name: device.name.clone(),
+            made,
+            peer: peer.map(|peer| peer.name.clone()),
+            is_second: peer.is_some_and(|peer| peer.index > device.index),
+            given: device.given.clone(),
+            has_to_return: ends().any(|end| end.end.is_gone()) && ends().all(can_return),
+            line: 0,
+            mtu: (!devices.has_interface(device)).then_some(device.mtu),
+            txqueuelen: device.txqueuelen,
+            address: device.address,
+            is_address_given: device.is_address_given,
+            up: device.up,
+            tree: device.link.setup(),
+            followers: device.followers.clone(),
+        }
+    }
+
+    pub(super) fn all(devices: &Netdevs) -> Vec<Self> {
+        devices.iter().map(|device| Self::of(devices, device)).collect()
+    }
+
+    /// Whether this device can be made only after the device `there` has left the host, because
+    /// both have the same name, or because of what `there` uses.
+    pub(super) fn waits_for(&self, there: &Self) -> bool {
+        let names = [Some(&self.name), self.peer.as_ref()];
+        names.contains(&Some(&there.name)) || self.given.is_hindered_by(&there.given)
+    }
+}
+
+/// Whether a device that has lost an interface of the kernel or its capture can be made again. A
+/// device with captures cannot, because the one that it has written would lose its contents.
+fn can_return(device: &Netdev) -> bool {
+    let is_there = |name: &str| onramp_dev::interface_mtu(name).is_ok();
+    // A `tap` makes the first of its interfaces itself.
+    let makes = |key: &str| device.kind.name == "tap" && key == "interface";
+    device.given.0.iter().all(|(key, value)| match value {
+        Value::Interface(name) => makes(key) || is_there(name),
+        Value::File(_) => false,
+        Value::Address(_) | Value::Number(_) => true,
+    })
+}
