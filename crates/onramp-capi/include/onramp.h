@@ -592,9 +592,10 @@ int onramp_flow_init(struct onramp_flow *flow,
                      const struct sockaddr *to,
                      socklen_t len);
 
-/* Sends messages of one flow, in order. Never waits. They enter the flow's port together. The
- * bytes are copied before the call returns. If this thread is the first at an idle port, it also
- * sends packets of the port, as far as the qdisc lets them go.
+/* Sends messages of one flow, in order. Never waits. They enter the flow's port together; those
+ * that were accepted and do not fit into the port enter it with the next call that sends, waits or
+ * flushes. The bytes are copied before the call returns. If this thread is the first at an idle
+ * port, it also sends packets of the port, as far as the qdisc lets them go.
  *
  * Returns how many messages were accepted. If none was: -EAGAIN, no room (`onramp_sender_wait`);
  * -EMSGSIZE, too large; -EPIPE, the link is closed; -EOWNERDEAD, the flow's port is dead;
@@ -613,7 +614,7 @@ int onramp_send(struct onramp_sender *sender,
  * (NULL: the peer of the socket), whose flow is a hash of the address. Knows the control messages
  * UDP_SEGMENT, IP_TOS and IPV6_TCLASS (only ECN), and SCM_TXTIME. Writes to `msg_len` of each
  * accepted message how many bytes it has. `flags`: MSG_DONTWAIT or 0, and MSG_NOSIGNAL. Without
- * MSG_DONTWAIT, waits until all messages are accepted.
+ * MSG_DONTWAIT, waits until all messages are accepted and have entered their ports.
  *
  * Returns how many messages were accepted. If none was, an error as of `onramp_send`, or
  * -EOPNOTSUPP: a flag or control message is not known; -EAFNOSUPPORT: the address is not one of

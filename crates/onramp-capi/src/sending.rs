@@ -110,8 +110,9 @@ impl Sending {
     }
 
     /// Begins a call that sends `count` messages. They enter their ports together at
-    /// [`end`](Self::end).
-    pub(crate) fn begin(&mut self, count: usize) -> Result<()> {
+    /// [`end`](Self::end). Messages of an earlier call that did not fit into their port enter it
+    /// first. If they still do not fit, this call fails or, if `waits`, waits until they do.
+    pub(crate) fn begin(&mut self, count: usize, waits: bool) -> Result<()> {
         if let Some(list) = &self.completions
             && lock(list).len() >= COMPLETIONS_MAX
         {
@@ -120,7 +121,7 @@ impl Sending {
             );
             return Err(Error::new(libc::ENOBUFS, text));
         }
-        self.settle()?;
+        self.settle(waits)?;
         if count > 1 {
             self.sender.cork();
             self.corked = true;
@@ -129,14 +130,21 @@ impl Sending {
     }
 
     /// Ends what [`begin`](Self::begin) has begun. If some messages do not fit into their port, the
-    /// next call submits them first: they have been accepted.
-    pub(crate) fn end(&mut self) {
-        let _ = self.settle();
+    /// next call submits them first, because they have been accepted; if `waits`, this call waits
+    /// until they fit.
+    pub(crate) fn end(&mut self, waits: bool) {
+        let _ = self.settle(waits);
     }
 
-    fn settle(&mut self) -> Result<()> {
+    /// Submits the packets that wait in a cork. If some do not fit, fails or, if `waits`, waits.
+    fn settle(&mut self, waits: bool) -> Result<()> {
         if self.corked {
-            self.sender.uncork()?;
+            if waits {
+                // Without a limit, the call returns only when the cork has ended.
+                self.sender.uncork_timeout(Duration::MAX);
+            } else {
+                self.sender.uncork()?;
+            }
             self.corked = false;
         }
         Ok(())
@@ -176,7 +184,7 @@ impl Sending {
                 Err(error) if error.errno == libc::EAGAIN => {}
                 done => return done,
             }
-            self.end();
+            self.end(false);
             let flow = match aim {
                 Aim::Flow(value) => pattern(&self.around, &self.patterns, value)?.0.clone(),
                 Aim::Dest(dest) => self.flow_to(dest)?.clone(),
@@ -201,7 +209,7 @@ impl Sending {
 
     /// Waits until `bytes` of payload are likely to have room on the flow. Returns whether they do.
     pub(crate) fn wait(&mut self, value: &FlowValue, bytes: usize, most: Duration) -> Result<bool> {
-        self.end();
+        self.end(false);
         let flow = pattern(&self.around, &self.patterns, value)?.0;
         Ok(self.sender.wait_room_timeout(flow, bytes, most))
     }
@@ -224,7 +232,7 @@ impl Sending {
     /// Whether there is room for `bytes` of payload on the flow. If not, the descriptor becomes
     /// readable when there may be.
     pub(crate) fn arm(&mut self, value: &FlowValue, bytes: usize) -> Result<bool> {
-        self.end();
+        self.end(false);
         let bell = self.bell()?;
         bell.reset();
         let waker = bell.waker.clone();
@@ -235,7 +243,7 @@ impl Sending {
 
     pub(crate) fn flush(&mut self, most: Duration) -> bool {
         let done = self.sender.flush(most);
-        self.end();
+        self.end(false);
         done
     }
 

@@ -164,6 +164,16 @@ pub struct Pool {
     /// Completions that were not reported because the caller's closure panicked while `reclaim`
     /// reported an earlier one. The next `reclaim` reports them.
     untold: Vec<(Completion, u16)>,
+    /// The times of the packets of the last `submit` that had been submitted before, in their
+    /// order. If no port accepts the packets, `revoke` gives them these times back.
+    earlier: Vec<Times>,
+}
+
+/// The times of a packet before an attempt to submit it again.
+#[derive(Clone, Copy, Debug)]
+struct Times {
+    enqueued_ns: u64,
+    txtime_ns: u64,
 }
 
 // SAFETY: the pool owns the nodes in `free`; `Home` is designed to be shared between threads.
@@ -200,6 +210,7 @@ impl Pool {
             bias: 0,
             armed: (ptr::null(), ptr::null()),
             untold: Vec::new(),
+            earlier: Vec::new(),
         }
     }
 
@@ -292,14 +303,15 @@ impl Pool {
     #[inline]
     pub fn submit(&mut self, packets: &mut PacketList, now_ns: u64) {
         let home = self.home.as_ptr().cast_const();
+        let mut keeps = false;
         for (meta, tail) in packets.parts_mut() {
+            let was = if tail.submitted { Before::Lent } else { Before::New };
+            if tail.submitted {
+                self.keep_times(meta, now_ns, keeps);
+                keeps = true;
+            }
             meta.enqueued_ns = now_ns;
             meta.drop_reason = Some(DropReason::PortDead);
-            let was = if tail.submitted { Before::Lent } else { Before::New };
-            if tail.submitted && meta.txtime_ns <= now_ns {
-                // A receiver submits the packet again, and the time is that of its first way.
-                meta.txtime_ns = 0;
-            }
             tail.submitted = true;
             tail.before = if !ptr::eq(tail.home, home) {
                 Self::invite(&mut self.guests, tail, was)
@@ -309,6 +321,21 @@ impl Pool {
                 (tail.below, self.below) = (true, self.below + 1);
                 was
             };
+        }
+    }
+
+    /// Keeps the times of a packet that a receiver submits again, and clears its departure time if
+    /// that is the time at which the packet left on its first way. `keeps`: `earlier` already has
+    /// times of packets of the same list.
+    #[cold]
+    fn keep_times(&mut self, meta: &mut Meta, now_ns: u64, keeps: bool) {
+        if !keeps {
+            self.earlier.clear();
+        }
+        let Meta { enqueued_ns, txtime_ns, .. } = *meta;
+        self.earlier.push(Times { enqueued_ns, txtime_ns });
+        if txtime_ns <= now_ns {
+            meta.txtime_ns = 0;
         }
     }
 
@@ -356,14 +383,23 @@ impl Pool {
         }
     }
 
-    /// Undoes [`submit`](Self::submit) for packets that no port accepted, and restores the state
-    /// that they had before.
+    /// Undoes the last [`submit`](Self::submit), because no port accepted its packets, and restores
+    /// the state that they had before: `packets` is the same list, in the same order. So a packet
+    /// that had been submitted before has the times of that submission again, and its
+    /// [`Completion`] reports them. The `enqueued_ns` of any other packet becomes 0.
     #[cold]
     pub fn revoke(&mut self, packets: &mut PacketList) {
         let home = self.home.as_ptr().cast_const();
+        let mut earlier = self.earlier.drain(..);
         for (meta, tail) in packets.parts_mut() {
             meta.drop_reason = None;
+            meta.enqueued_ns = 0;
             tail.submitted = tail.before != Before::New;
+            if tail.submitted
+                && let Some(times) = earlier.next()
+            {
+                (meta.enqueued_ns, meta.txtime_ns) = (times.enqueued_ns, times.txtime_ns);
+            }
             if tail.before == Before::Counted {
                 continue;
             }

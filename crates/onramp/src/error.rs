@@ -77,7 +77,11 @@ impl std::error::Error for SendError {}
 /// A packet that [`Sender::submit`](crate::Sender::submit) gave back, and the reason.
 #[derive(Debug)]
 pub struct Rejected {
-    /// The packet, unchanged. Submit it again later, or drop it to return its credit.
+    /// The packet as it was before the call. Only the length ([`Meta::len`]) may have changed: that
+    /// of a packet which holds several datagrams now includes the headers of each. Submit the packet
+    /// again later, or drop it to return its credit.
+    ///
+    /// [`Meta::len`]: onramp_queue::Meta::len
     pub packet: Packet,
     /// Why the link did not accept the packet.
     pub why: TrySendError,

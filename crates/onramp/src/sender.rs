@@ -418,7 +418,8 @@ impl Sender {
     /// # Errors
     ///
     /// Returns `Full` if some of the packets did not fit. The cork goes on holding these packets
-    /// back: wait for room and call this method again.
+    /// back: call [`uncork_timeout`](Self::uncork_timeout), or wait for room and call this method
+    /// again.
     pub fn uncork(&mut self) -> Result<(), TrySendError> {
         let mut corked = std::mem::take(&mut self.corked);
         for port in 0..corked.len() {

@@ -152,9 +152,10 @@ unsafe fn payload(iov: *const libc::iovec, n: usize, scratch: &mut Vec<u8>) -> R
     Ok(scratch)
 }
 
-/// Sends messages of one flow, in order. Never waits. They enter the flow's port together. The
-/// bytes are copied before the call returns. If this thread is the first at an idle port, it also
-/// sends packets of the port, as far as the qdisc lets them go.
+/// Sends messages of one flow, in order. Never waits. They enter the flow's port together; those
+/// that were accepted and do not fit into the port enter it with the next call that sends, waits or
+/// flushes. The bytes are copied before the call returns. If this thread is the first at an idle
+/// port, it also sends packets of the port, as far as the qdisc lets them go.
 ///
 /// Returns how many messages were accepted. If none was: -EAGAIN, no room (`onramp_sender_wait`);
 /// -EMSGSIZE, too large; -EPIPE, the link is closed; -EOWNERDEAD, the flow's port is dead;
@@ -178,7 +179,7 @@ pub unsafe extern "C" fn onramp_send(
         let msgs = unsafe { array(msgs, n, "msgs") }?;
         let send = |sender: &mut Sending| {
             let mut scratch = Vec::new();
-            all(sender, msgs, |sender, msg: &Msg| {
+            all(sender, msgs, false, |sender, msg: &Msg| {
                 if msg.ecn > 3 || msg.reserved != [0; 5] {
                     let text = format!(
                         "ecn is {} and reserved is {:?}; expected 0 to 3, and zeros",
@@ -200,14 +201,15 @@ pub unsafe extern "C" fn onramp_send(
 }
 
 /// Calls `push` for each message, until one fails. Returns the number of those before it, or the
-/// error if it was the first.
+/// error if it was the first. If `waits`, waits until those before it have entered their ports.
 fn all<M>(
     sender: &mut Sending,
     msgs: impl IntoIterator<Item = M, IntoIter: ExactSizeIterator>,
+    waits: bool,
     mut push: impl FnMut(&mut Sending, M) -> Result<()>,
 ) -> Result<usize> {
     let msgs = msgs.into_iter();
-    sender.begin(msgs.len())?;
+    sender.begin(msgs.len(), waits)?;
     let mut done = Ok(0);
     for (at, msg) in msgs.enumerate() {
         if let Err(error) = push(sender, msg) {
@@ -216,7 +218,7 @@ fn all<M>(
         }
         done = Ok(at + 1);
     }
-    sender.end();
+    sender.end(waits);
     done
 }
 
@@ -224,7 +226,7 @@ fn all<M>(
 /// (NULL: the peer of the socket), whose flow is a hash of the address. Knows the control messages
 /// UDP_SEGMENT, IP_TOS and IPV6_TCLASS (only ECN), and SCM_TXTIME. Writes to `msg_len` of each
 /// accepted message how many bytes it has. `flags`: MSG_DONTWAIT or 0, and MSG_NOSIGNAL. Without
-/// MSG_DONTWAIT, waits until all messages are accepted.
+/// MSG_DONTWAIT, waits until all messages are accepted and have entered their ports.
 ///
 /// Returns how many messages were accepted. If none was, an error as of `onramp_send`, or
 /// -EOPNOTSUPP: a flag or control message is not known; -EAFNOSUPPORT: the address is not one of
@@ -255,7 +257,7 @@ pub unsafe extern "C" fn onramp_sendmmsg(
         unsafe { array(msgs.cast_const(), n, "msgs") }?;
         let send = |sender: &mut Sending| {
             let mut scratch = Vec::new();
-            all(sender, 0..n, |sender, at| {
+            all(sender, 0..n, waits, |sender, at| {
                 let msg = msgs.wrapping_add(at);
                 // SAFETY: as the caller promises; nobody writes to the message meanwhile.
                 let header = unsafe { &(*msg).msg_hdr };

@@ -5,6 +5,10 @@
 #include <netinet/udp.h>
 #include <poll.h>
 #include <pthread.h>
+#include <sched.h>
+#include <semaphore.h>
+#include <stdatomic.h>
+#include <stdbool.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -412,6 +416,135 @@ static void device_that_lies(void)
     GIVES(0, onramp_link_free(link));
 }
 
+/* A device that keeps a thread of the link in its callback until it is opened. */
+struct trap {
+    onramp_link *link;
+    pthread_t main;
+    sem_t inside, opens, freed;
+    atomic_bool is_open, returned;
+    bool slept;
+    int closed;
+    unsigned packets;
+};
+
+static size_t catch(void *user, onramp_pkt *pkts, const struct iovec *payloads, size_t n,
+                    uint64_t now, uint64_t *retry_at)
+{
+    struct trap *trap = user;
+    (void)pkts, (void)payloads;
+    if (!atomic_load(&trap->is_open)) {
+        if (pthread_equal(pthread_self(), trap->main)) {
+            *retry_at = now + 1000;
+            return 0;
+        }
+        CHECK(sem_post(&trap->inside) == 0 && sem_wait(&trap->opens) == 0);
+    }
+    trap->packets += (unsigned)n;
+    return n;
+}
+
+static void trap_free(void *user)
+{
+    struct trap *trap = user;
+    CHECK(sem_post(&trap->freed) == 0);
+}
+
+static void open_trap(struct trap *trap)
+{
+    atomic_store(&trap->is_open, true);
+    CHECK(sem_post(&trap->opens) == 0);
+}
+
+static bool has_slept(const struct trap *trap)
+{
+    char text[4096];
+    CHECK(onramp_link_stats(trap->link, text, sizeof text) > 0);
+    return !strstr(text, "\"parks\":0,");
+}
+
+/* Waits until a call of the main thread sleeps or has returned, and then opens the device. */
+static void *opens(void *user)
+{
+    struct trap *trap = user;
+    while (!(trap->slept = has_slept(trap)) && !atomic_load(&trap->returned))
+        sched_yield();
+    open_trap(trap);
+    return NULL;
+}
+
+/* As `opens`, but closes the link. */
+static void *closes(void *user)
+{
+    struct trap *trap = user;
+    while (!(trap->slept = has_slept(trap)) && !atomic_load(&trap->returned))
+        sched_yield();
+    trap->closed = onramp_link_close(trap->link, 0, NULL);
+    return NULL;
+}
+
+/* A device keeps its port from taking packets. Calls without MSG_DONTWAIT wait until what was
+ * accepted has entered the port, or until the link closes. `held`: messages of an earlier call do
+ * not fit either. */
+static void waits_for_the_port(bool held, bool is_closed)
+{
+    enum { MANY = 1024, CREDITS = 32768 };
+    static struct mmsghdr msgs[MANY];
+    struct iovec part = {"x", 1};
+    struct trap trap = {0};
+    onramp_device device = {0};
+    onramp_options options = {0};
+    onramp_link *link = NULL;
+    onramp_sender *sender = NULL;
+    pthread_t other;
+    unsigned accepted = 1, more = held ? 1 : 2;
+    int done;
+    trap.main = pthread_self();
+    CHECK(sem_init(&trap.inside, 0, 0) == 0 && sem_init(&trap.opens, 0, 0) == 0);
+    CHECK(sem_init(&trap.freed, 0, 0) == 0);
+    device.size = sizeof device;
+    device.mtu = 1514;
+    device.user = &trap;
+    device.transmit = catch;
+    device.free = trap_free;
+    options.size = sizeof options;
+    options.tc = "qdisc add root pfifo limit 100000";
+    options.credit_packets = CREDITS;
+    for (int i = 0; i < MANY; i++) {
+        msgs[i].msg_hdr.msg_iov = &part;
+        msgs[i].msg_hdr.msg_iovlen = 1;
+    }
+    GIVES(0, onramp_link_devices(&link, &device, 1, &options));
+    GIVES(0, onramp_sender_new(&sender, link, 0));
+    trap.link = link;
+    GIVES(1, onramp_sendmmsg(sender, msgs, 1, MSG_DONTWAIT));
+    CHECK(sem_wait(&trap.inside) == 0);
+    /* Single messages are refused when the port is full. Of the last of many, the sender keeps
+     * those that do not fit. */
+    while ((done = onramp_sendmmsg(sender, msgs, held ? MANY : 1, MSG_DONTWAIT)) > 0)
+        accepted += (unsigned)done;
+    CHECK(done == -EAGAIN && onramp_sender_in_flight(sender) < CREDITS);
+    CHECK(pthread_create(&other, NULL, is_closed ? closes : opens, &trap) == 0);
+    done = onramp_sendmmsg(sender, msgs, more, 0);
+    atomic_store(&trap.returned, true);
+    CHECK(pthread_join(other, NULL) == 0);
+    if (is_closed) {
+        GIVES(-EPIPE, done);
+        GIVES(-ETIMEDOUT, trap.closed);
+        open_trap(&trap);
+    } else {
+        GIVES(more, done);
+        GIVES(0, onramp_link_flush(link, 60 * SECOND));
+        GIVES(0, onramp_link_close(link, 60 * SECOND, NULL));
+    }
+    CHECK(trap.slept);
+    GIVES(0, onramp_sender_free(sender));
+    GIVES(0, onramp_link_free(link));
+    CHECK(sem_wait(&trap.freed) == 0);
+    CHECK(is_closed || trap.packets == accepted + more);
+    CHECK(sem_destroy(&trap.inside) == 0 && sem_destroy(&trap.opens) == 0);
+    CHECK(sem_destroy(&trap.freed) == 0);
+}
+
 static void misuse(void)
 {
     struct sockaddr_in here;
@@ -542,6 +675,9 @@ int main(void)
     room_in_time();
     devices();
     device_that_lies();
+    waits_for_the_port(false, false);
+    waits_for_the_port(true, false);
+    waits_for_the_port(true, true);
     misuse();
     forked();
     return 0;

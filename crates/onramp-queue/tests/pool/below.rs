@@ -1,7 +1,7 @@
 //! A sender counts the packets that it has submitted until they are sent or dropped: those of its
 //! own pool, and guests (packets that are not from its pool).
 
-use onramp_queue::{DropReason, Packet, PacketList, Pool};
+use onramp_queue::{Completion, DropReason, Packet, PacketList, Pool};
 
 use super::pool;
 
@@ -124,6 +124,46 @@ fn a_refusal_leaves_the_fate_as_it_was() {
     refused(&mut owner, &mut list);
     assert_eq!((owner.below(), first.has_guests()), (0, true));
     assert_eq!((told(&mut owner, list), first.has_guests()), (1, false));
+}
+
+/// A refusal gives a packet that had been submitted before its times back, so that its completion
+/// says when it was pushed and when it left on its first way.
+#[test]
+fn a_refusal_gives_the_times_back() {
+    let (mut owner, mut other) = (pool(3, 1_000), pool(3, 1_000));
+    let mut received: PacketList = (0..3).map(|_| owner.take(8).expect("a credit")).collect();
+    owner.submit(&mut received, 100);
+    for (meta, at) in received.metas_mut().zip([130, 150, 70]) {
+        meta.mark_sent(at);
+    }
+    // The port of the other sender accepts the last of the packets, and then refuses the others,
+    // between packets of the sender's own.
+    let mut list = PacketList::new();
+    let mut one = || received.pop_front().expect("one of three");
+    let fresh = |pool: &mut Pool| pool.take(8).expect("a credit");
+    for packet in [fresh(&mut other), one(), fresh(&mut other), one(), fresh(&mut other)] {
+        list.push_back(packet);
+    }
+    let mut accepted = PacketList::from_iter([one()]);
+    other.submit(&mut accepted, 400);
+    let times = |list: &mut PacketList| -> Vec<_> {
+        list.metas_mut().map(|meta| (meta.enqueued_ns, meta.txtime_ns)).collect()
+    };
+    assert_eq!(times(&mut accepted), [(400, 0)], "the time of the first way does not hold");
+    for turn in 0..3 {
+        let asks = if turn == 1 { &mut owner } else { &mut other };
+        asks.submit(&mut list, 500 + turn);
+        let tried = (500 + turn, 0);
+        assert_eq!(times(&mut list), [tried; 5], "turn {turn}");
+        asks.revoke(&mut list);
+        let before = [(0, 0), (100, 130), (0, 0), (100, 150), (0, 0)];
+        assert_eq!(times(&mut list), before, "turn {turn}");
+    }
+    drop((list, accepted));
+    let mut told = Vec::new();
+    owner.reclaim(|Completion { pushed_ns, left_ns, .. }| told.push((pushed_ns, left_ns)));
+    told.sort_unstable();
+    assert_eq!(told, [(100, Some(130)), (100, Some(150)), (400, None)]);
 }
 
 /// Senders that submit the same packet in turn record it only once each. So a packet may circulate

@@ -59,6 +59,20 @@ impl Sender {
         self.wait(flow, payload, deadline)
     }
 
+    /// Submits the packets that a cork held back, and ends the cork, as [`uncork`](Self::uncork)
+    /// does. If some of the packets do not fit, blocks until they do, but for at most `timeout`.
+    /// Returns false if some still do not fit: the cork goes on holding these packets back.
+    ///
+    /// If the link is closed meanwhile, the call ends, and the packets are dropped as `uncork` says.
+    pub fn uncork_timeout(&mut self, timeout: Duration) -> bool {
+        if self.uncork().is_ok() {
+            return true;
+        }
+        self.end.counters.waits.add(1);
+        let deadline = self.shared().clock.now() + timeout;
+        self.uncork_by(deadline)
+    }
+
     /// Returns a future that is ready when [`wait_room`](Self::wait_room) would return. The future
     /// works with any executor.
     pub fn ready<'a>(&'a mut self, flow: &'a Flow, payload: usize) -> Ready<'a> {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use onramp::dev::Null;
 use onramp::{DropReason, Link, Mode, TrySendError};
 
-use crate::common::{Fates, Gate, LONG, balanced, credits, gated, in_time, until};
+use crate::common::{Fates, Gate, LONG, SHORT, balanced, credits, gated, in_time, until};
 use crate::trap::Trap;
 
 #[test]
@@ -169,6 +169,42 @@ fn a_cork_larger_than_the_intake_gets_through() {
     });
 }
 
+/// `uncork_timeout` waits until the intake has room for what a cork holds back, but no longer than
+/// the caller wants.
+#[test]
+fn a_cork_ends_when_its_packets_fit() {
+    in_time(|| {
+        let trap = Trap::new();
+        let link = Link::devices([trap.device()]).qdisc("pfifo").burst(4).build().unwrap();
+        let caught = trap.catch(&link, 0);
+        let mut sender = link.sender();
+        let flow = sender.flow(None);
+        (0..4).for_each(|_| sender.try_send(&flow, b"fills the intake").unwrap());
+        sender.cork();
+        (0..3).for_each(|_| sender.try_send(&flow, b"corked").unwrap());
+        for timeout in [Duration::ZERO, SHORT] {
+            assert!(!sender.uncork_timeout(timeout));
+        }
+        assert_eq!(sender.uncork(), Err(TrySendError::Full), "the cork goes on");
+        let before = link.stats();
+        assert_eq!(before.waits, 2);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                until("the sender sleeps", || link.stats().parks > before.parks);
+                trap.open();
+            });
+            assert!(sender.uncork_timeout(Duration::MAX));
+        });
+        assert!(sender.uncork_timeout(Duration::ZERO), "there is no cork any more");
+        caught.join().unwrap();
+        assert!(sender.flush(LONG));
+        let stats = link.stats();
+        assert_eq!((stats.submitted, stats.sent), (8, 8));
+        assert_eq!(stats.waits, 3, "a call that does not wait is not counted");
+        balanced(&stats);
+    });
+}
+
 /// The next call of a sender whose cork holds back packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum After {
@@ -177,7 +213,14 @@ enum After {
     Flush,
     Ready,
     Uncork,
+    UncorkTimeout,
     Drop,
+}
+
+impl After {
+    /// The calls that wait for room.
+    const WAITING: [Self; 6] =
+        [Self::WaitRoom, Self::Timeout, Self::Flush, Self::Ready, Self::UncorkTimeout, Self::Drop];
 }
 
 /// A link is closed while its intake is full and its runner is blocked inside a device. Packets
@@ -185,11 +228,8 @@ enum After {
 /// calls `uncork` before the close or after it. No call waits for the device.
 #[test]
 fn a_cork_on_a_full_intake_ends_with_the_link() {
-    let all = [After::WaitRoom, After::Timeout, After::Flush, After::Ready, After::Drop];
-    for (how, waits) in all.map(|how| (how, true)).into_iter().chain(
-        [After::WaitRoom, After::Timeout, After::Flush, After::Ready, After::Uncork, After::Drop]
-            .map(|how| (how, false)),
-    ) {
+    let both = After::WAITING.into_iter().flat_map(|how| [(how, true), (how, false)]);
+    for (how, waits) in both.chain([(After::Uncork, false)]) {
         in_time(move || {
             let trap = Trap::for_runners();
             let builder = Link::devices([trap.device()]).qdisc("pfifo").burst(4);
@@ -222,6 +262,7 @@ fn a_cork_on_a_full_intake_ends_with_the_link() {
                     After::Flush => assert!(!sender.flush(LONG), "the device has one"),
                     After::Ready => crate::ready::block_on(sender.ready(&flow, 1)),
                     After::Uncork => sender.uncork().unwrap(),
+                    After::UncorkTimeout => assert!(sender.uncork_timeout(Duration::MAX)),
                     After::Drop => return None,
                 }
                 assert_eq!(sender.try_send(&flow, b"x"), Err(TrySendError::Closed));
