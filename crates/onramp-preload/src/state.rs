@@ -24,8 +24,8 @@ const RETRY_NS: u64 = 1_000_000;
 /// charges for headers and bookkeeping.
 const OVERHEAD: u64 = 768;
 
-/// Most datagrams that have left the tree and wait for room in their socket, for each socket. If one
-/// has so many, the tree waits, too.
+/// Most datagrams that have left the tree and wait for room in their socket, for each socket. If
+/// one has so many, the tree waits, too.
 const REFUSED_MAX: usize = 1_024;
 
 /// Most routes that are known at a time. They are forgotten when no datagram waits.

@@ -78,8 +78,8 @@ impl std::error::Error for SendError {}
 #[derive(Debug)]
 pub struct Rejected {
     /// The packet as it was before the call. Only the length ([`Meta::len`]) may have changed: that
-    /// of a packet which holds several datagrams now includes the headers of each. Submit the packet
-    /// again later, or drop it to return its credit.
+    /// of a packet which holds several datagrams now includes the headers of each. Submit the
+    /// packet again later, or drop it to return its credit.
     ///
     /// [`Meta::len`]: onramp_queue::Meta::len
     pub packet: Packet,

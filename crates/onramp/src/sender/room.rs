@@ -63,7 +63,8 @@ impl Sender {
     /// does. If some of the packets do not fit, blocks until they do, but for at most `timeout`.
     /// Returns false if some still do not fit: the cork goes on holding these packets back.
     ///
-    /// If the link is closed meanwhile, the call ends, and the packets are dropped as `uncork` says.
+    /// If the link is closed meanwhile, the call ends, and the packets are dropped as `uncork`
+    /// says.
     pub fn uncork_timeout(&mut self, timeout: Duration) -> bool {
         if self.uncork().is_ok() {
             return true;
