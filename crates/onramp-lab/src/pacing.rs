@@ -18,10 +18,8 @@
 //!
 //! These differences between a link and the kernel remain there. A link hands all packets that are
 //! due to its socket in one call, and the kernel takes those of one size as one message (UDP GSO);
-//! a sender on the kernel's path makes a call for each packet. A sender on a link waits until it
-//! has credit again; a sender whose socket is full, until half of its packets have left. And the
-//! kernel may charge the delivery, which runs within a link's call, both to the process and to
-//! softirqs.
+//! a sender on the kernel's path makes a call for each packet. And the kernel may charge the
+//! delivery, which runs within a link's call, both to the process and to softirqs.
 
 mod beside;
 mod ours;

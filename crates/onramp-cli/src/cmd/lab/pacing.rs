@@ -32,10 +32,9 @@ use crate::report::table::dash;
 /// the rate until the datagram arrived, by the kernel's clock. This needs root or user namespaces,
 /// and iproute2; without them, and with --without-kernel, only the path onramp is measured.
 ///
-/// Two differences remain between the paths kernel and onramp-udp. A link hands all packets that
+/// One difference remains between the paths kernel and onramp-udp: a link hands all packets that
 /// are due to its socket in one call, and packets of one size as one message (UDP GSO); on the path
-/// kernel, a call sends one packet. And a sender whose socket is full waits until half of its
-/// packets have left; one on a link, until it has credit.
+/// kernel, a call sends one packet.
 ///
 /// A run without options takes about four minutes (two without the kernel), and half as long with
 /// one rate.
