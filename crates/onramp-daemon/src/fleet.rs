@@ -1,13 +1,28 @@
 //! The daemon in a fleet: rates of its qdiscs and classes follow their shares of limits that many
 //! hosts have in common.
 //!
-//! A thread of its own reports to the engine and sets the rates, because it must not tell the
-//! engine of a lower rate before the rate is set, and setting a rate may wait for the host.
+//! # Why no host sends more than its share
+//!
+//! The ledger counts on this: when a lease ends, and before the engine hears of a lower rate, the
+//! qdisc or class has the lower rate. So setting a rate waits for nothing but the device itself:
+//!
+//! - Not for a command. A command, or a batch of them, may use the host for minutes, because each
+//!   device that hangs costs it a second. [`Following`] sets rates without the host. The lock that
+//!   it shares with commands about the device is never held while anything waits for a device.
+//! - Not for another device. Each follower has a task, and a task that waits for its device leaves
+//! its thread to the other tasks ([`block_in_place`]). A device that hangs sends nothing, and when
+//! it goes on, it first takes its new rate. (Only if 1,024 changes and listings wait for it, it
+//! takes the rate at the next tick.)
+//!
+//! Which followers there are, the host says, and what they want, their counters say. No lease
+//! depends on either, so both may come late: a new follower begins when the command is done, and
+//! the others go on with the demands that they had. If a command changes the rate of a follower,
+//! the next tick puts it right.
 
 mod view;
 
 use std::collections::BTreeMap;
-use std::sync::PoisonError;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 use std::{fmt, io};
@@ -15,14 +30,15 @@ use std::{fmt, io};
 use onramp_core::view::Counted;
 use onramp_core::{Clock as _, Instant, Rate};
 use onramp_fleet::{Meter, Refusal, TICK, Traffic};
+use onramp_host::Following;
 use onramp_redis::{BootClock, Engine, Limit, Member, Share, drive};
 use tokio::sync::{oneshot, watch};
-use tokio::task::{AbortHandle, JoinSet};
-use tokio::time::{MissedTickBehavior, interval, sleep};
+use tokio::task::{AbortHandle, JoinSet, block_in_place, spawn_blocking};
+use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 use tracing::{info, warn};
 
 pub use self::view::{LimitView, MemberView, read};
-use crate::board::{Key, ShareRow, Standing};
+use crate::board::{Board, Key, ShareRow, Standing};
 use crate::hub::Hub;
 
 /// How long the daemon waits before it logs that nobody has set a limit.
@@ -59,7 +75,8 @@ impl Fleet {
     /// An error of the system if it has no thread to give.
     pub(crate) fn start(options: Options, hub: Hub) -> io::Result<Self> {
         let (end, ended) = oneshot::channel::<()>();
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let mut runtime = tokio::runtime::Builder::new_multi_thread();
+        let runtime = runtime.worker_threads(1).thread_name("fleet-share").enable_all().build()?;
         let run = move || {
             runtime.block_on(async {
                 tokio::select! {
@@ -67,42 +84,68 @@ impl Fleet {
                     _ = ended => {}
                 }
             });
+            // A task may wait for the host, which a command may use for long.
+            runtime.shutdown_background();
         };
         let thread = thread::Builder::new().name("fleet".to_owned()).spawn(run)?;
         Ok(Self { _end: end, _thread: thread })
     }
 }
 
-/// Looks at each tick which qdiscs and classes follow limits and what they have counted.
+/// Looks at each tick which qdiscs and classes follow limits and what they have counted. It runs on
+/// the fleet's thread and may wait there; the followers' tasks run on others.
 async fn follow(options: Options, hub: Hub) {
     info!("in a fleet as {:?}", options.name);
-    let mut followers: BTreeMap<Key, Follower> = BTreeMap::new();
     let mut tasks = JoinSet::new();
+    // Dropped before the tasks: those without a follower set no rate any more.
+    let mut followers: BTreeMap<Key, Follower> = BTreeMap::new();
+    let (mut devices, mut listing) = (Vec::new(), None);
     let mut ticks = interval(TICK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
-        let shares = hub.host().lock().unwrap_or_else(PoisonError::into_inner).shares();
-        let now = BootClock.now();
-        let mut before = std::mem::take(&mut followers);
-        for share in shares {
-            let key = (share.device, share.place, share.limit);
+        // While a command uses the host, the devices are those of the last tick.
+        let host = Arc::clone(hub.host());
+        let list = move || host.lock().unwrap_or_else(PoisonError::into_inner).following();
+        let list = listing.get_or_insert_with(|| spawn_blocking(list));
+        if let Ok(listed) = timeout(TICK / 2, list).await {
+            listing = None;
+            devices = listed.unwrap_or(devices);
+        }
+        // A command may have set a rate or a burst since the share was last set.
+        for (key, follower) in &followers {
+            follower.keep(hub.board(), key);
+        }
+        let mut shares = BTreeMap::new();
+        for device in &devices {
+            for share in device.shares() {
+                let key = (share.device.clone(), share.place, share.limit.clone());
+                shares.insert(key, (device, share, BootClock.now()));
+            }
+        }
+        followers.retain(|key, follower| {
             // A task that has ended (by a panic or without a timer, as the log says) is started
             // again.
-            let same = before
-                .remove(&key)
-                .filter(|follower| follower.weight == share.weight && !follower.task.is_finished());
-            let mut follower = same
-                .unwrap_or_else(|| Follower::start(&options, &hub, &key, share.weight, &mut tasks));
-            let rate = share.share.as_bytes_per_second();
+            let share = shares.get(key).map(|(_, share, _)| share);
+            let stays = share.is_some_and(|share| share.weight == follower.weight)
+                && !follower.task.is_finished();
+            if !stays {
+                follower.end();
+                hub.board().remove(key);
+            }
+            stays
+        });
+        for (key, (device, share, now)) in shares {
+            let follower = followers.entry(key.clone()).or_insert_with(|| {
+                Follower::start(&options, hub.board(), &key, device, share.weight, &mut tasks)
+            });
+            // A device may have been deleted, and another one have its name.
+            *lock(&follower.seat) = Some(device.clone());
             if let Some(counted) = share.counted {
+                let rate = share.share.as_bytes_per_second();
                 hub.board().note(&key, follower.count(now, counted, rate));
             }
             if let Some(row) = hub.board().get(&key) {
-                // A command has set the rate or the burst back since the share was last set.
-                if row.share.max(1) != rate || row.burst != share.burst {
-                    set_rate(&hub, &key, row.share, row.burst);
-                }
                 if row.burst.is_some() && !share.has_burst && !follower.is_told {
                     let (device, place, limit) = &key;
                     warn!(
@@ -117,10 +160,7 @@ async fn follow(options: Options, hub: Hub) {
                     follower.early = Instant::MAX;
                 }
             }
-            followers.insert(key, follower);
         }
-        // What is left has no rate that follows a limit any more; dropping it ends its task.
-        before.into_keys().for_each(|key| hub.board().remove(&key));
         while tasks.try_join_next().is_some() {}
     }
 }
@@ -133,30 +173,60 @@ struct Follower {
     /// Whether the log has said that the qdisc has no burst.
     is_told: bool,
     meter: Meter,
+    seat: Seat,
     /// The task ends when nobody holds this any more.
     traffic: watch::Sender<Traffic>,
     task: AbortHandle,
 }
 
+/// The device on which a follower's task sets the rate; `None`: nobody wants the task any more. The
+/// thread that sets the rate holds the lock meanwhile, so that an older share never replaces a
+/// newer one.
+type Seat = Arc<Mutex<Option<Following>>>;
+
+fn lock(seat: &Seat) -> MutexGuard<'_, Option<Following>> {
+    seat.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 impl Follower {
     fn start(
         options: &Options,
-        hub: &Hub,
+        board: &Board,
         key: &Key,
+        on: &Following,
         weight: u32,
         tasks: &mut JoinSet<()>,
     ) -> Self {
-        // What a task before this one has left is no share of this one.
-        hub.board().remove(key);
         let (device, place, limit) = key.clone();
         let host = format!("{}/{device}/{place}", options.name);
         let member = Member { limit, host, weight, floor: options.floor };
         let (traffic, seen) = watch::channel(Traffic::default());
-        let setter =
-            Setter { hub: hub.clone(), key: key.clone(), weight, seen: seen.clone(), told: None };
+        let seat = Arc::new(Mutex::new(Some(on.clone())));
+        let setter = Setter {
+            board: board.clone(),
+            key: key.clone(),
+            weight,
+            seat: Arc::clone(&seat),
+            seen: seen.clone(),
+            last: None,
+            told: None,
+        };
         let task = tasks.spawn(member_task(options.engine.clone(), member, seen, setter));
         let early = BootClock.now() + EARLY;
-        Self { weight, early, is_told: false, meter: Meter::new(), traffic, task }
+        Self { weight, early, is_told: false, meter: Meter::new(), seat, traffic, task }
+    }
+
+    /// After this, the task sets no rate any more.
+    fn end(&self) {
+        *lock(&self.seat) = None;
+    }
+
+    /// Sets the present share again, if the qdisc or class does not have it.
+    fn keep(&self, board: &Board, key: &Key) {
+        let device = lock(&self.seat);
+        if let (Some(device), Some(row)) = (&*device, board.get(key)) {
+            set_rate(device, key, row.share, row.burst);
+        }
     }
 
     fn count(&mut self, now: Instant, counted: Counted, share: u64) -> Traffic {
@@ -164,6 +234,12 @@ impl Follower {
         // Nobody listens if the task has ended, which it has logged.
         let _ = self.traffic.send(traffic);
         traffic
+    }
+}
+
+impl Drop for Follower {
+    fn drop(&mut self) {
+        self.end();
     }
 }
 
@@ -196,24 +272,32 @@ impl Drop for Silence {
 /// Sets the rate of a qdisc or class.
 #[derive(Clone)]
 struct Setter {
-    hub: Hub,
+    board: Board,
     key: Key,
     weight: u32,
+    seat: Seat,
     seen: watch::Receiver<Traffic>,
+    /// The rate and the burst that were last set.
+    last: Option<(u64, Option<u64>)>,
     /// What the log has last said about the share.
     told: Option<Standing>,
 }
 
 impl Setter {
     fn set(&mut self, share: &Share) {
-        // Nobody wants this task any more, and another one may set the rate.
-        if self.seen.has_changed().is_err() {
-            return;
-        }
+        let seat = Arc::clone(&self.seat);
+        // The fleet's thread may hold the lock while it waits for the device.
+        let free = seat.try_lock().ok();
+        let seat = free.unwrap_or_else(|| block_in_place(|| lock(&seat)));
+        // If nobody wants this task any more, another one may set the rate.
+        let Some(device) = &*seat else { return };
         let now = BootClock.now();
         let rate = share.rate_at(now);
         let burst = share.burst_at(now);
-        set_rate(&self.hub, &self.key, rate, burst);
+        if self.last != Some((rate, burst)) {
+            block_in_place(|| set_rate(device, &self.key, rate, burst));
+            self.last = Some((rate, burst));
+        }
         let standing = standing(share, now);
         let Traffic { used, demand } = *self.seen.borrow();
         let row = ShareRow {
@@ -226,7 +310,8 @@ impl Setter {
             answered: share.answered,
             standing,
         };
-        self.hub.board().set(&self.key, row);
+        self.board.set(&self.key, row);
+        drop(seat);
         self.tell(standing, share);
     }
 
@@ -269,12 +354,10 @@ impl fmt::Display for Setter {
 
 /// Sets the rate of a qdisc or class, in bytes per second, and its burst, in bytes; `None`: the one
 /// that its own options say.
-fn set_rate(hub: &Hub, (device, place, limit): &Key, rate: u64, burst: Option<u64>) {
-    let mut host = hub.host().lock().unwrap_or_else(PoisonError::into_inner);
+fn set_rate(on: &Following, (device, place, limit): &Key, rate: u64, burst: Option<u64>) {
     // No rate is zero: without a limit, as good as nothing passes.
     let rate_set = Rate::bytes_per_second(rate.max(1));
-    let done = host.set_share(device, *place, limit, rate_set, burst);
-    if let Err(error) = done {
+    if let Err(error) = on.set_share(*place, limit, rate_set, burst) {
         warn!("fleet: {device} {place} in {limit}: its rate cannot be {rate} bytes/s: {error}");
     }
 }

@@ -17,7 +17,10 @@ use std::fmt;
 use std::path::Path;
 use std::time::Duration;
 
+use onramp::PortError;
+
 use super::described::Described;
+use super::follow::Follower;
 use super::netdev::{Netdev, Netdevs};
 use super::{Host, Line, Lines, Reply, ip};
 use crate::tc::{self, TcError};
@@ -291,15 +294,12 @@ impl Host {
 
     /// Gives a device the wanted tree of qdiscs, whose rates follow the wanted shares.
     fn grow(&mut self, commands: &mut Vec<String>, wanted: &Described) -> Result<(), Reply> {
-        self.grow_tree(commands, wanted)?;
-        if let Some(device) = self.devices.get_mut(&wanted.name) {
-            device.followers.clone_from(&wanted.followers);
-        }
-        Ok(())
-    }
-
-    fn grow_tree(&mut self, commands: &mut Vec<String>, wanted: &Described) -> Result<(), Reply> {
         let Some(device) = self.devices.get(&wanted.name) else { return Ok(()) };
+        // The shares may have changed since the text was read.
+        let follow = |followers: &mut Vec<Follower>| {
+            followers.clone_from(&wanted.followers);
+            followers.iter_mut().for_each(|it| it.is_stale = true);
+        };
         let there = device.link.setup();
         if let Some(changes) = there.changes_to(&wanted.tree) {
             drop(there);
@@ -312,6 +312,9 @@ impl Host {
                 }
                 commands.push(line);
             }
+            if let Some(device) = self.devices.get(&wanted.name) {
+                follow(&mut device.followers.lock());
+            }
             return Ok(());
         }
         let (before, after) = (there.lines(), wanted.tree.lines());
@@ -319,7 +322,12 @@ impl Host {
         let (gone, come) = (before.iter().filter(|it| !new.contains(it)), after.iter());
         commands.extend(gone.map(|line| format!("- tc {line}")));
         commands.extend(come.filter(|it| !old.contains(it)).map(|line| format!("+ tc {line}")));
+        let mut followers = device.followers.lock();
         let done = device.link.set_tree(&wanted.tree);
+        if !matches!(done, Err(PortError::Config(_) | PortError::Closed)) {
+            follow(&mut followers);
+        }
+        drop(followers);
         done.map_err(|error| Reply::from(TcError::from(error)))?;
         device.describe();
         Ok(())

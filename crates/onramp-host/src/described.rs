@@ -63,7 +63,7 @@ impl Described {
             is_address_given: device.is_address_given,
             up: device.up,
             tree: device.link.setup(),
-            followers: device.followers.clone(),
+            followers: device.followers.lock().clone(),
         }
     }
 

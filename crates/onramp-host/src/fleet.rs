@@ -2,15 +2,17 @@
 //! `rate fleet NAME` in commands of `tc`.
 //!
 //! The host only keeps the names and sets the rates. The caller finds out what the shares are, for
-//! example with the crate `onramp-fleet`.
+//! example with the crate `onramp-fleet`. A share may have to be lowered at a certain time, so
+//! [`Following`] sets shares without the host, which a command may use for many seconds.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
+use onramp::{Changing, Link, PortError};
 use onramp_core::view::Counted;
-use onramp_core::{Change, Handle, Rate, Setup};
+use onramp_core::{Handle, Rate, Setup};
 
 use crate::Host;
-use crate::follow::{Follower, Named, UNKNOWN, WORD, exact, given, place};
+use crate::follow::{Follower, List, WORD, exact, keys};
 use crate::netdev::Netdev;
 use crate::tc::TcError;
 
@@ -39,51 +41,12 @@ pub struct Share {
 }
 
 impl Netdev {
-    /// Notes which rates follow shares after a command about this device: those that the command
-    /// `named` do, those to which the command `line` gave a number do not, and those that are gone
-    /// do not either.
-    pub(crate) fn follow(&mut self, line: &[String], change: &Change, named: &[Named<'_>]) {
-        let setup = self.link.setup();
-        if let Some(place) = place(change) {
-            let given = given(&setup, place, line);
-            self.followers.retain(|it| it.place != place || !given.contains(&it.key));
-            for name in named {
-                let Some(key) = setup.rate_option(place, name.option) else { continue };
-                let (limit, weight, rate) = (name.limit.to_owned(), name.weight, UNKNOWN);
-                let (burst, own) = (None, Vec::new());
-                self.followers.push(Follower { place, key, limit, weight, rate, burst, own });
-            }
-            // A command that gives a rate of `tbf` or `htb` sets all bursts that it does not give
-            // back to their defaults, so what is there now is the command's.
-            let keys = self.keys(place);
-            let own: Vec<_> = setup
-                .burst_options(place, &keys)
-                .into_iter()
-                .map(|option| (option.key, option.given))
-                .collect();
-            for it in self.followers.iter_mut().filter(|it| it.place == place) {
-                (it.burst, it.own) = (None, own.clone());
-            }
-        }
-        // Only at these places can the command have taken a rate away. The other followers are not
-        // looked up, so that a command costs no more the more followers there are.
-        let gone: BTreeSet<u16> = setup.taken().iter().map(|taken| taken.handle.major).collect();
-        let own = match change {
-            Change::ClassGone(class) => Some(*class),
-            change => place(change),
-        };
-        self.followers.retain(|it| {
-            let is_touched = own == Some(it.place) || gone.contains(&it.place.major);
-            !is_touched || setup.rate_option(it.place, it.key).is_some()
-        });
-    }
-
     /// Returns those lines of the tree in which rates follow shares, each with the line as a person
     /// would have written it: with the names of limits in place of shares, and with the qdisc's or
     /// class's own burst in place of the limit's. `setup` is the description of the device's tree.
     pub(crate) fn with_names(&self, setup: &Setup) -> Vec<(String, String)> {
         let mut places: BTreeMap<Handle, Vec<(&str, String)>> = BTreeMap::new();
-        for it in &self.followers {
+        for it in self.followers.lock().iter() {
             let text = match it.weight {
                 1 => format!("{WORD} {}", it.limit),
                 weight => format!("{WORD} {}:{weight}", it.limit),
@@ -101,47 +64,85 @@ impl Netdev {
 
     /// Takes over the shares that the same rates have on another device: `there` follows the same
     /// limits at the same places.
-    pub(crate) fn keep_shares(&mut self, there: &Self) {
-        for other in &there.followers {
-            let same = |it: &Follower| {
-                (it.place, it.key, &it.limit) == (other.place, other.key, &other.limit)
-            };
-            if self.followers.iter().any(same) {
-                // A trial device takes any rate that the real device has taken.
-                let _ = self.set_share(other.place, &other.limit, other.rate, other.burst);
-            }
+    pub(crate) fn keep_shares(&self, there: &Self) {
+        let others = there.followers.lock().clone();
+        for other in others {
+            // A trial device takes any rate that the real device has taken.
+            let _ = self.following().set_share(other.place, &other.limit, other.rate, other.burst);
         }
     }
 
-    /// Lets the next call of [`set_share`](Self::set_share) set all bursts, because the least burst
-    /// of a `tbf` follows from the device's largest packet.
-    pub(crate) fn forget_bursts(&mut self) {
-        self.followers.iter_mut().for_each(|it| it.burst = None);
+    /// Lets the next call of [`set_share`](Following::set_share) set all bursts, because the least
+    /// burst of a `tbf` follows from the device's largest packet.
+    pub(crate) fn forget_bursts(&self) {
+        self.followers.lock().iter_mut().for_each(|it| it.burst = None);
     }
 
-    /// Returns the names of the rates at `place` that follow a limit.
-    fn keys(&self, place: Handle) -> Vec<&'static str> {
-        self.followers.iter().filter(|it| it.place == place).map(|it| it.key).collect()
+    fn following(&self) -> Following {
+        let (link, followers) = (self.link.clone(), self.followers.clone());
+        Following { device: self.name.clone(), link, followers }
     }
+}
 
-    /// Sets the rates at `place` that follow the limit to `share`, and the bursts there to `burst`
-    /// bytes; `None` stands for what the last command gave.
-    fn set_share(
-        &mut self,
+/// The rates of a device that follow shares. [`Host::following`] returns it.
+///
+/// It needs no access to the host, so a thread can set shares while another one carries out
+/// commands, however long these wait for other devices. It keeps the device's link open until the
+/// device is deleted. It knows the device under the name that it had when
+/// [`following`](Host::following) was called.
+#[derive(Clone, Debug)]
+pub struct Following {
+    device: String,
+    link: Link,
+    followers: List,
+}
+
+impl Following {
+    /// Sets the rates of the qdisc or class `place` that follow the limit `limit` to `share`, and
+    /// the bursts there to `burst` bytes, as [`Host::set_share`] does. Does nothing if there are no
+    /// such rates, or if the device was deleted.
+    ///
+    /// The call waits until the device has the rate, for at most a second. A device that needs more
+    /// time gets the rate before it sends the next packet, and that is no error.
+    ///
+    /// # Errors
+    ///
+    /// [`TcError`] if the rate cannot be set, for example because it is out of the option's range.
+    pub fn set_share(
+        &self,
         place: Handle,
         limit: &str,
         share: Rate,
         burst: Option<u64>,
     ) -> Result<(), TcError> {
-        let is_it = |it: &&Follower| it.place == place && it.limit == limit;
-        let has_it = |it: &Follower| (it.rate, it.burst) == (share, burst);
-        let Some(own) = self.followers.iter().find(is_it).map(|it| it.own.clone()) else {
-            return Ok(());
-        };
-        if self.followers.iter().filter(is_it).all(has_it) {
-            return Ok(());
+        let is_it = |it: &Follower| it.place == place && it.limit == limit;
+        let Some(changing) = self.begin(is_it, share, burst)? else { return Ok(()) };
+        match changing.wait() {
+            // The port changes its rate when its device returns, and sends nothing before.
+            Ok(()) | Err(PortError::Late(_)) => Ok(()),
+            Err(error) => {
+                let mut followers = self.followers.lock();
+                followers.iter_mut().filter(|it| is_it(it)).for_each(|it| it.is_stale = true);
+                Err(error.into())
+            }
         }
-        let (keys, text, setup) = (self.keys(place), exact(share), self.link.setup());
+    }
+
+    /// Gives a new share to the followers for which `is_it` holds. They are at one place. `None`:
+    /// they have it, or there are none.
+    fn begin(
+        &self,
+        is_it: impl Fn(&Follower) -> bool,
+        share: Rate,
+        burst: Option<u64>,
+    ) -> Result<Option<Changing>, TcError> {
+        let mut followers = self.followers.lock();
+        let has_it = |it: &&Follower| (it.rate, it.burst, it.is_stale) == (share, burst, false);
+        let Some(first) = followers.iter().find(|it| is_it(it) && !has_it(it)) else {
+            return Ok(None);
+        };
+        let (place, own) = (first.place, first.own.clone());
+        let (keys, text, setup) = (keys(&followers, place), exact(share), self.link.setup());
         let bursts: Vec<(&str, String)> = match burst {
             None => own,
             Some(bytes) => {
@@ -151,35 +152,43 @@ impl Netdev {
         };
         let bursts = bursts.iter().map(|(key, text)| (*key, text.as_str()));
         let edits: Vec<_> = keys.iter().map(|key| (*key, text.as_str())).chain(bursts).collect();
-        if let Some(line) = setup.line("adjust", place, &edits) {
-            drop(setup);
-            let (_, done) = self.link.change_and_report(line.as_str())?;
-            done?;
+        let line = setup.line("adjust", place, &edits);
+        drop(setup);
+        let changing = match line.map(|line| self.link.begin_change(line)).transpose() {
+            Ok(begun) => begun.map(|(_, changing)| changing),
+            // The device was deleted.
+            Err(PortError::Closed) => None,
+            Err(error) => return Err(error.into()),
+        };
+        for it in followers.iter_mut().filter(|it| is_it(it)) {
+            (it.rate, it.burst, it.is_stale) = (share, burst, false);
         }
-        for it in self.followers.iter_mut().filter(|it| it.place == place && it.limit == limit) {
-            (it.rate, it.burst) = (share, burst);
-        }
-        Ok(())
+        Ok(changing)
     }
 
-    fn shares(&self) -> Vec<Share> {
+    /// Returns the qdiscs and classes whose rates follow shares, with what they have counted. The
+    /// call waits for the device, for at most a second.
+    #[must_use]
+    pub fn shares(&self) -> Vec<Share> {
+        let followers = self.followers.lock().clone();
         let mut shares: Vec<Share> = Vec::new();
-        if self.followers.is_empty() {
+        if followers.is_empty() {
             return shares;
         }
         let views = self.link.whole_tree_views().unwrap_or_default();
         let setup = self.link.setup();
-        for it in &self.followers {
+        for it in &followers {
             let is_same = |share: &Share| share.place == it.place && share.limit == it.limit;
             if !shares.iter().any(is_same) {
+                let bursts = setup.burst_options(it.place, &keys(&followers, it.place));
                 shares.push(Share {
-                    device: self.name.clone(),
+                    device: self.device.clone(),
                     place: it.place,
                     limit: it.limit.clone(),
                     weight: it.weight,
                     share: it.rate,
                     burst: it.burst,
-                    has_burst: !setup.burst_options(it.place, &self.keys(it.place)).is_empty(),
+                    has_burst: !bursts.is_empty(),
                     counted: Counted::at(&views, it.place),
                 });
             }
@@ -200,7 +209,15 @@ impl Host {
     /// which the caller finds out how much they want to send.
     #[must_use]
     pub fn shares(&self) -> Vec<Share> {
-        self.devices.iter().flat_map(Netdev::shares).collect()
+        self.following().iter().flat_map(Following::shares).collect()
+    }
+
+    /// Returns the rates that follow shares, for each device that has some. The caller can then set
+    /// shares without the host: see [`Following`].
+    #[must_use]
+    pub fn following(&self) -> Vec<Following> {
+        let following = self.devices.iter().filter(|device| !device.followers.lock().is_empty());
+        following.map(Netdev::following).collect()
     }
 
     /// Sets the rates of the qdisc or class `place` of a device that follow the limit `limit` to
@@ -223,7 +240,7 @@ impl Host {
         share: Rate,
         burst: Option<u64>,
     ) -> Result<(), TcError> {
-        let device = self.devices.get_mut(device);
+        let device = self.devices.get(device).map(Netdev::following);
         device.map_or(Ok(()), |device| device.set_share(place, limit, share, burst))
     }
 }

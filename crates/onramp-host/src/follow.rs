@@ -1,5 +1,8 @@
 //! The words `fleet NAME` in commands of `tc`: a rate that follows the host's share of a limit.
 
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
 use onramp_core::cmd::Operand;
 use onramp_core::{Change, Handle, Rate, Setup};
 
@@ -26,6 +29,23 @@ pub(crate) struct Follower {
     pub(crate) burst: Option<u64>,
     /// The names and values of the options that are the burst, as the last command gave them.
     pub(crate) own: Vec<(&'static str, String)>,
+    /// Whether the device may have another rate or burst than this says, so that they have to be
+    /// set again.
+    pub(crate) is_stale: bool,
+}
+
+/// The rates of a device that follow shares. Copies are the same list.
+///
+/// Commands of the host change the list, and so does the thread that sets the shares, which does
+/// not wait until a command is done. So both change the device's tree and the list together, under
+/// the list's lock, and neither waits for the device under it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct List(Arc<Mutex<Vec<Follower>>>);
+
+impl List {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Vec<Follower>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// A limit's name and weight in a command, with the name of the option that they stand behind.
@@ -158,6 +178,55 @@ pub(crate) fn check(
         }
         Some(why) => Err(wrong(why)),
     }
+}
+
+/// Notes which rates of a device follow shares after a command about it: those that the command
+/// `named` do, those to which the command `line` gave a number do not, and those that are gone do
+/// not either. `setup` is the description of the device's tree after the command.
+pub(crate) fn note(
+    followers: &mut Vec<Follower>,
+    setup: &Setup,
+    line: &[String],
+    change: &Change,
+    named: &[Named<'_>],
+) {
+    if let Some(place) = place(change) {
+        let given = given(setup, place, line);
+        followers.retain(|it| it.place != place || !given.contains(&it.key));
+        for name in named {
+            let Some(key) = setup.rate_option(place, name.option) else { continue };
+            let (limit, weight, rate) = (name.limit.to_owned(), name.weight, UNKNOWN);
+            let (burst, own, is_stale) = (None, Vec::new(), false);
+            followers.push(Follower { place, key, limit, weight, rate, burst, own, is_stale });
+        }
+        // A command that gives a rate of `tbf` or `htb` sets all bursts that it does not give
+        // back to their defaults, so what is there now is the command's.
+        let keys = keys(followers, place);
+        let own: Vec<_> = setup
+            .burst_options(place, &keys)
+            .into_iter()
+            .map(|option| (option.key, option.given))
+            .collect();
+        for it in followers.iter_mut().filter(|it| it.place == place) {
+            (it.burst, it.own) = (None, own.clone());
+        }
+    }
+    // Only at these places can the command have taken a rate away. The other followers are not
+    // looked up, so that a command costs no more the more followers there are.
+    let gone: BTreeSet<u16> = setup.taken().iter().map(|taken| taken.handle.major).collect();
+    let own = match change {
+        Change::ClassGone(class) => Some(*class),
+        change => place(change),
+    };
+    followers.retain(|it| {
+        let is_touched = own == Some(it.place) || gone.contains(&it.place.major);
+        !is_touched || setup.rate_option(it.place, it.key).is_some()
+    });
+}
+
+/// Returns the names of the rates at `place` that follow a limit.
+pub(crate) fn keys(followers: &[Follower], place: Handle) -> Vec<&'static str> {
+    followers.iter().filter(|it| it.place == place).map(|it| it.key).collect()
 }
 
 /// Returns the rates of a qdisc or class that a command gives, by their names in listings. `words`

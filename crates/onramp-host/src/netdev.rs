@@ -10,7 +10,7 @@ use onramp_queue::DropReason;
 
 use super::What;
 use super::device::{Carried, Feeder, Given, LinkEnd, Relay, Type};
-use super::follow::Follower;
+use super::follow::List;
 use onramp::{CloseReport, Link};
 
 /// Greatest length of a device's name, bytes (`IFNAMSIZ` without the zero at its end).
@@ -53,7 +53,7 @@ pub(crate) struct Netdev {
     /// The thread that sends frames of the kernel's interfaces; `None` if the device gets none.
     pub(crate) feeder: Option<Feeder>,
     /// The rates of the device's qdiscs and classes that follow shares of a fleet's limits.
-    pub(crate) followers: Vec<Follower>,
+    pub(crate) followers: List,
 }
 
 /// The counters of a device, as `ip -s link` shows them.

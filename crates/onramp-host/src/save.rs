@@ -71,7 +71,7 @@ impl Host {
         // A tree that is made as a whole has the sign `+` in front of its lines, and the default
         // tree that it replaces has no lines.
         let plain = |step: String| step.strip_prefix("+ ").map(str::to_owned).unwrap_or(step);
-        let followed = self.devices.iter().filter(|device| !device.followers.is_empty());
+        let followed = self.devices.iter().filter(|device| !device.followers.lock().is_empty());
         let mut named: HashMap<String, String> =
             followed.flat_map(|device| device.with_names(&setup(device))).collect();
         let step = |step| {

@@ -5,7 +5,6 @@ use onramp_core::view::{Listed, QdiscView, Query, mq};
 use onramp_core::{Change, Handle, Kinds, Setup};
 
 use super::What;
-use super::follow::Named;
 use super::netdev::{Netdev, Netdevs};
 use crate::tc::{Target, Targets};
 
@@ -16,7 +15,7 @@ impl Netdev {
             tree: &self.link,
             mtu: self.packet_max(),
             deaf: self.deaf(),
-            followers: &self.followers,
+            followers: Some(&self.followers),
         }
     }
 
@@ -60,12 +59,6 @@ impl Targets for Netdevs {
 
     fn is_in_fleet(&self) -> bool {
         self.is_in_fleet
-    }
-
-    fn follow(&mut self, name: &str, line: &[String], change: &Change, named: &[Named<'_>]) {
-        if let Some(device) = self.get_mut(name) {
-            device.follow(line, change, named);
-        }
     }
 }
 

@@ -20,8 +20,8 @@ use onramp_core::view::{Listed, QdiscView, Query};
 use onramp_core::{Change, ConfigError, Fault, Handle, Kinds, Setup};
 
 use crate::Reply;
-use crate::follow::{self, Follower, Named};
-use onramp::{Link, PortError};
+use crate::follow::{self, List};
+use onramp::{Changing, Link, PortError};
 
 pub use self::link::tc;
 pub use self::tree::tc_tree;
@@ -55,8 +55,9 @@ pub(crate) trait Configured: fmt::Debug {
     fn tree_views(&self) -> Vec<QdiscView>;
     /// Returns the filters at the qdisc or class `place`, with their counters.
     fn filters(&self, place: Handle) -> Vec<FilterSpec>;
-    /// Carries out a line of `tc` that changes the tree, as [`Link::change_and_report`] does.
-    fn change_and_report(&self, line: &str) -> Result<(Change, Result<(), PortError>), PortError>;
+    /// Carries out a line of `tc` that changes the tree, as [`Link::begin_change`] does. `None`:
+    /// there is nothing to wait for.
+    fn begin_change(&self, line: &str) -> Result<(Change, Option<Changing>), PortError>;
 }
 
 impl Configured for Link {
@@ -72,8 +73,9 @@ impl Configured for Link {
         Self::filters(self, place)
     }
 
-    fn change_and_report(&self, line: &str) -> Result<(Change, Result<(), PortError>), PortError> {
-        Self::change_and_report(self, line)
+    fn begin_change(&self, line: &str) -> Result<(Change, Option<Changing>), PortError> {
+        let (change, changing) = Self::begin_change(self, line)?;
+        Ok((change, Some(changing)))
     }
 }
 
@@ -86,8 +88,8 @@ pub(crate) struct Target<'a> {
     pub(crate) mtu: u32,
     /// Why no packet comes in at the device; `None` if packets may come in.
     pub(crate) deaf: Option<&'static str>,
-    /// The rates that follow shares of a fleet's limits.
-    pub(crate) followers: &'a [Follower],
+    /// The rates that follow shares of a fleet's limits; `None`: no rate can.
+    pub(crate) followers: Option<&'a List>,
 }
 
 /// The devices that commands of `tc` may name.
@@ -105,9 +107,6 @@ pub(crate) trait Targets {
     fn is_in_fleet(&self) -> bool {
         false
     }
-    /// Notes which rates of the device `name` follow shares of limits after the command with the
-    /// words `line`, which `named` the limits.
-    fn follow(&mut self, _: &str, _: &[String], _: &Change, _: &[Named<'_>]) {}
 }
 
 /// Error: why a command of `tc` was not carried out.
@@ -286,15 +285,19 @@ fn change(devices: &mut dyn Targets, object: &str, verb: &str, words: &[&str]) -
     let (name, deaf) = (target.name.to_owned(), target.deaf);
     // A qdisc or class that is new has no rate yet that follows a share.
     let changes = object != "filter" && !["add", "delete"].contains(&verb);
-    let may_follow = changes && !target.followers.is_empty();
-    if may_follow || !named.is_empty() {
-        follow::check(&target.tree.setup(), &line, &words, &named, target.followers)?;
+    let mut followers = target.followers.map(List::lock);
+    let following = followers.as_deref().map_or(&[][..], Vec::as_slice);
+    if changes && !following.is_empty() || !named.is_empty() {
+        follow::check(&target.tree.setup(), &line, &words, &named, following)?;
     }
-    let (change, done) = target.tree.change_and_report(&line)?;
+    let (change, changing) = target.tree.begin_change(&line)?;
+    if let Some(followers) = followers.as_deref_mut() {
+        follow::note(followers, &target.tree.setup(), &words, &change, &named);
+    }
+    drop(followers);
     let comes_in = matches!(change, Change::Filters(at) if target.tree.setup().is_ingress(at));
     devices.changed(&name, &line, &change);
-    devices.follow(&name, &words, &change, &named);
-    done?;
+    changing.map_or(Ok(()), Changing::wait)?;
     let deaf = deaf.filter(|_| comes_in && verb != "delete").map(|why| {
         format!(
             "Warning: the filter is kept and listed, but no packet meets it: nothing comes in at \

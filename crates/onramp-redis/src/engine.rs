@@ -29,6 +29,8 @@ const ANSWER: Duration = Duration::from_millis(900);
 const CONNECT: Duration = Duration::from_millis(600);
 /// The longest wait between two attempts to connect.
 const PAUSE_MAX: Duration = Duration::from_millis(400);
+/// A limit has fewer levels of groups than this, however many hosts it may have.
+const GROUP_LEVELS: usize = 8;
 /// How often a change of limits is tried again because other operators were faster.
 const TRIES: usize = 20;
 
@@ -95,8 +97,9 @@ impl From<RedisError> for EngineError {
 /// needs one `Engine` for all its limits.
 ///
 /// The connection is made when it is needed first, and made again when it is lost: at once, and
-/// then with pauses of at most 0.4 s. No call waits for longer than 0.9 s for each answer that
-/// it needs.
+/// then with pauses of at most 0.4 s. A Redis that does not write, because it still reads its file
+/// or follows another one, counts as lost, and the next connection comes 0.2 to 0.4 s later. No
+/// call waits for longer than 0.9 s for each answer that it needs.
 #[derive(Clone)]
 pub struct Engine(Arc<Shared>);
 
@@ -246,9 +249,10 @@ impl Engine {
     ///
     /// [`EngineError`].
     pub async fn members(&self, all: &Definitions, limit: &str) -> Result<Vec<Held>, EngineError> {
-        let mut root = limit;
+        let (mut root, mut above) = (limit, GROUP_LEVELS);
         while let Some(parent) = all.get(root).and_then(|limit| limit.parent.as_deref()) {
             root = parent;
+            above += 1;
         }
         let mut members = Vec::new();
         for ledger in all.ledgers(limit) {
@@ -257,7 +261,7 @@ impl Engine {
             if fields.is_empty() {
                 continue;
             }
-            let clock = self.clock(root, &ledger).await?;
+            let clock = self.clock(root, &ledger, above).await?;
             members.extend(held(&fields, clock).ok_or(EngineError::Damaged(ledger))?);
         }
         members.sort_by(|a, b| (&a.name, a.life).cmp(&(&b.name, b.life)));
@@ -265,10 +269,15 @@ impl Engine {
     }
 
     /// Returns what a ledger's clock would show if the ledger were called now, in microseconds: a
-    /// ledger that nobody calls any more stands still.
-    async fn clock(&self, root: &str, ledger: &str) -> Result<f64, EngineError> {
-        let (mut now, mut at) = (0.0, Some(ledger.to_owned()));
+    /// ledger that nobody calls any more stands still. There are at most `above` ledgers above it:
+    /// what a hostile host wrote may name more, or lead in a circle.
+    async fn clock(&self, root: &str, ledger: &str, above: usize) -> Result<f64, EngineError> {
+        let (mut now, mut at, mut seen) = (0.0, Some(ledger.to_owned()), 0);
         while let Some(name) = at {
+            if seen > above {
+                return Err(EngineError::Damaged(ledger.to_owned()));
+            }
+            seen += 1;
             let mut command = redis::cmd("HGET");
             command.arg(ledger_key(root, &name)).arg(Clocks::FIELD);
             // A ledger that has gone meanwhile adds nothing.
@@ -385,7 +394,7 @@ impl Engine {
         match tokio::time::timeout(ANSWER, asked).await {
             Ok(answer) => Ok(answer),
             Err(_) => {
-                self.lost(number).await;
+                self.lost(number, None).await;
                 Err(EngineError::Unreachable(format!("no answer for {ANSWER:?}")))
             }
         }
@@ -396,15 +405,22 @@ impl Engine {
         number: u64,
         result: Result<T, RedisError>,
     ) -> Result<T, EngineError> {
-        if result.as_ref().is_err_and(is_lost) {
-            self.lost(number).await;
+        if let Err(error) = &result
+            && is_lost(error)
+        {
+            self.lost(number, is_unfit(error).then(|| error.clone().into())).await;
         }
         Ok(result?)
     }
 
-    async fn lost(&self, number: u64) {
+    /// Gives a connection up. `why` is what an engine has answered that is of no use now: it may
+    /// answer the same again, so the next attempt to connect waits.
+    async fn lost(&self, number: u64, why: Option<EngineError>) {
         let mut state = self.0.state.lock().await;
-        state.link.take_if(|link| link.number == number);
+        if state.link.take_if(|link| link.number == number).is_some() && why.is_some() {
+            state.not_before = Some(Instant::now() + pause(u32::MAX));
+            state.why = why;
+        }
     }
 
     /// Returns the connection, and makes one if there is none.
@@ -463,10 +479,13 @@ async fn open(client: &Client) -> Result<(MultiplexedConnection, String, String)
 
 /// Whether the connection is of no use after this error.
 fn is_lost(error: &RedisError) -> bool {
-    error.is_io_error()
-        || error.is_timeout()
-        || error.is_connection_dropped()
-        || error.code() == Some("LOADING")
+    error.is_io_error() || error.is_timeout() || error.is_connection_dropped() || is_unfit(error)
+}
+
+/// Whether the engine says that it still reads its file, or that it follows another engine now, so
+/// that it writes no ledger. At its address there may be a better one.
+fn is_unfit(error: &RedisError) -> bool {
+    matches!(error.code(), Some("LOADING" | "READONLY" | "MASTERDOWN"))
 }
 
 /// Returns how long to wait after this many attempts that failed. Half of it is drawn by chance, so

@@ -92,7 +92,8 @@ fn member(field: &[u8], value: &[u8]) -> Option<MemberView> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Held {
-    /// Name of the host or limit.
+    /// Name of the host or limit. What writes a ledger chooses it, so it may have any characters:
+    /// a program that shows it on a terminal must escape those that control the terminal.
     pub name: String,
     /// The number that tells the lives of a host's program apart; 0 for a limit.
     pub life: u64,

@@ -25,6 +25,8 @@ use common::{Server, eventually};
 
 const RATE: u64 = 25_000_000;
 const FLOOR: u64 = 100_000;
+/// The longest wait for something that must end, which takes milliseconds.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 fn limit(rate: u64, hosts: u32, parent: Option<&str>) -> Definition {
     let floor = if hosts > 0 { FLOOR } else { 0 };
@@ -505,6 +507,49 @@ fn a_host_cannot_change_limits() {
         let result = redis::cmd(words[0]).arg(&words[1..]).exec(&mut operator);
         assert!(result.is_err(), "{words:?}");
     }
+    fleet.wait_full();
+}
+
+/// A host's user may write anything into a ledger: operators' tools hear of it, and go on.
+#[test]
+fn what_a_hostile_host_writes_into_a_ledger() {
+    let Some(server) = Server::start(&[]) else { return };
+    let (runtime, mut writer) = (runtime(), connection(&server));
+    let engine = Engine::new(&server.url(), None).expect("a URL");
+    runtime.block_on(engine.set("t", &limit(RATE, 8, None))).expect("a sound limit");
+    let all = runtime.block_on(engine.limits()).expect("it answers");
+    let mut write = |ledger: &str, field: &[u8], value: &[u8]| {
+        let mut command = redis::cmd("HSET");
+        command.arg(format!("onramp:{{t}}:ledger:{ledger}")).arg(field).arg(value);
+        command.exec(&mut writer).expect("it may");
+    };
+    let damaged = |case: &str| {
+        let read = async { tokio::time::timeout(PATIENCE, engine.members(&all, "t")).await };
+        let read = runtime.block_on(read).expect("it ends");
+        assert_eq!(read, Err(EngineError::Damaged("t".to_owned())), "{case}");
+    };
+    write("t", b"@", b"1 1 t 0 0 0 0 0 x");
+    damaged("a circle of one");
+    write("t", b"@", b"1 1 other 0 0 0 0 0 x");
+    write("other", b"@", b"1 1 t 0 0 0 0 0 x");
+    damaged("a circle of two");
+    for step in 0..100_u32 {
+        let head = format!("1 1 other-{step} 0 0 0 0 0 x");
+        let name = step.checked_sub(1).map_or_else(|| "t".to_owned(), |at| format!("other-{at}"));
+        write(&name, b"@", head.as_bytes());
+    }
+    damaged("a long way");
+}
+
+/// A failover by which a Redis becomes the replica of another one: hosts go to the other one.
+#[test]
+fn an_engine_that_is_read_only_from_now_on() {
+    let Some(mut server) = Server::start(&[]) else { return };
+    let fleet = five(&server, &server.url());
+    let mut old = connection(&server);
+    redis::cmd("REPLICAOF").arg("127.0.0.1").arg("1").exec(&mut old).expect("it may");
+    fleet.wait_floors();
+    let _old = server.replace();
     fleet.wait_full();
 }
 

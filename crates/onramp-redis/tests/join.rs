@@ -191,3 +191,15 @@ fn what_has_no_rate_does_not_follow() {
     let error = joined.leave().expect_err("the class is gone");
     assert!(matches!(error, JoinError::NoRate(at) if at == class), "{error}");
 }
+
+/// Without an engine, a link begins at its floor, which is set aside for it.
+#[test]
+fn a_link_without_an_engine_has_its_floor() {
+    let engine = Engine::new("redis://127.0.0.1:1", None).expect("a URL");
+    let link = link("qdisc replace root handle 1: tbf rate 1mbit burst 4kb latency 20ms");
+    let joined = join(&link, ROOT, engine, member("a", 1)).expect("it has a rate");
+    eventually("nobody answers", || {
+        matches!(joined.share().error, Some(EngineError::Unreachable(_)))
+    });
+    assert_eq!((rate(&link), joined.share().limit), (FLOOR, Limit::Unknown));
+}

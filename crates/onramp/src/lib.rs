@@ -72,7 +72,7 @@ pub use self::{
     flow::{Flow, Mapping},
     ingress::{HeldIngress, LinkIngress},
     line::Line,
-    link::Link,
+    link::{Changing, Link},
     sender::{FlowStats, Flushed, Message, Ready, Sender},
     shared::CloseReport,
     stats::{LinkStats, PortSnapshot},

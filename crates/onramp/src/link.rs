@@ -18,6 +18,7 @@ use onramp_dev::{UdpReceiver, UdpReceiverOptions, UdpStats};
 
 use onramp_queue::Credits;
 
+pub use self::control::Changing;
 use crate::Sender;
 use crate::closing::Closing;
 use crate::runner::{StartError, ThreadGroup};

@@ -246,6 +246,35 @@ fn a_daemon_follows_its_share() {
     wait_until("the class has left", || printed(&fleet(folder, "show")).contains("for 0 of"));
 }
 
+/// What a hostile host calls itself has no effect on the terminal.
+#[test]
+fn names_of_hosts_do_not_control_the_terminal() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let Some(_engine) = Engine::start(folder.path()) else { return };
+    printed(&fleet(folder.path(), "limit set tenant 8mbit --hosts 2 --floor 80kbit"));
+    let url = format!("unix://{}", folder.path().join("engine").display());
+    let engine = onramp_redis::Engine::new(&url, None).expect("a URL");
+    let (limit, host) = ("tenant".to_owned(), "\x1b]0;owned\x07\nb".to_owned());
+    let member = onramp_redis::Member { limit, host, weight: 1, floor: 0 };
+    let (traffic, seen) = tokio::sync::watch::channel(onramp_fleet::Traffic::default());
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            let joined = onramp_redis::drive(engine, member, seen, |_| {});
+            runtime.expect("a runtime").block_on(joined).expect("a timer");
+        });
+        // Dropped to end the host.
+        let _traffic = traffic;
+        for words in ["show", "top -n 1"] {
+            wait_until("the host has its row", || {
+                let shown = printed(&fleet(folder.path(), words));
+                assert!(!shown.contains(['\x1b', '\x07']), "{shown:?}");
+                shown.contains("\n  \\u{1b}]0;owned\\u{7} b ")
+            });
+        }
+    });
+}
+
 /// A `cake` has no burst that could be set, which the log says once.
 #[test]
 fn a_cake_follows_without_a_burst() {

@@ -8,6 +8,8 @@ use std::thread::JoinHandle;
 
 use onramp_daemon::client::Client;
 use onramp_daemon::feed;
+use onramp_daemon::fleet;
+use onramp_daemon::hub::Hub;
 use onramp_daemon::serve::{Daemon, Options};
 use onramp_host::Host;
 use serde_json::{Value, json};
@@ -17,6 +19,7 @@ use tokio::sync::oneshot;
 pub(crate) struct Alive {
     folder: tempfile::TempDir,
     pub(crate) web: SocketAddr,
+    pub(crate) hub: Hub,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -27,13 +30,23 @@ impl Alive {
     }
 
     /// Starts a daemon for a host that already has devices.
-    #[expect(clippy::disallowed_methods, reason = "a thread of the test's own")]
     pub(crate) fn with(host: Host) -> Self {
+        Self::open(host, None)
+    }
+
+    /// Starts a daemon that belongs to a fleet.
+    pub(crate) fn in_fleet(fleet: fleet::Options) -> Self {
+        Self::open(Host::new(), Some(fleet))
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "a thread of the test's own")]
+    fn open(host: Host, fleet: Option<fleet::Options>) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let options = Options {
             socket: Some(folder.path().join("socket")),
             metrics: Some(SocketAddr::from(([127, 0, 0, 1], 0))),
             web_control: true,
+            fleet,
             ..Options::default()
         };
         let (stop, stopped) = oneshot::channel::<()>();
@@ -43,12 +56,13 @@ impl Alive {
             let runtime = runtime.enable_all().build().expect("a runtime");
             runtime.block_on(async {
                 let daemon = Daemon::open(options, host).await.expect("it opens");
-                ready.send(daemon.web_address().expect("it has a page")).expect("we wait");
+                let web = daemon.web_address().expect("it has a page");
+                ready.send((web, daemon.hub().clone())).expect("we wait");
                 daemon.serve(|_, _| async { stopped.await.unwrap_or_default() }).await;
             });
         });
-        let web = is_ready.recv().expect("it is ready");
-        Self { folder, web, stop: Some(stop), thread: Some(thread) }
+        let (web, hub) = is_ready.recv().expect("it is ready");
+        Self { folder, web, hub, stop: Some(stop), thread: Some(thread) }
     }
 
     pub(crate) fn socket(&self) -> PathBuf {

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use onramp_core::{Handle, Rate};
 use onramp_fleet::{Definition, Traffic};
 use onramp_redis::{Engine, Member, drive};
 use serde_json::Value;
@@ -10,6 +11,7 @@ use tempfile::TempDir;
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
 
+use super::alive::Alive;
 use super::chromium::Browser;
 use super::made_up::MadeUp;
 use super::serve::{Server, get, json};
@@ -184,4 +186,32 @@ fn the_page_has_a_table_and_names_are_text() {
     });
     assert_eq!(browser.texts("#limits tbody tr").len(), 3, "the last table stays");
     assert_eq!(browser.complaints(), [] as [String; 0]);
+}
+
+/// A share that ends while a command uses the host ends all the same: the ledger gives it to other
+/// hosts then.
+#[test]
+fn a_lease_ends_while_a_command_uses_the_host() {
+    let Some(mut fleet) = Fleet::start() else { return };
+    let floor = 1_000;
+    let (engine, name) = (fleet.engine.apart(), "media-2".to_owned());
+    let daemon = Alive::in_fleet(onramp_daemon::fleet::Options { engine, name, floor });
+    daemon.exec("ip link add d0 up type dummy");
+    daemon.exec("tc qdisc add dev d0 root handle 1: tbf rate fleet tenant burst 9kb limit 90kb");
+    let link = daemon.hub.host().lock().expect("no panic").link("d0").expect("it was added");
+    let rate = || {
+        let line = link.setup().line("add", Handle::new(1, 0), &[]).expect("a root");
+        let mut words = line.split(' ').skip_while(|word| *word != "rate");
+        words
+            .nth(1)
+            .and_then(|rate| rate.parse::<Rate>().ok())
+            .expect("a rate")
+            .as_bytes_per_second()
+    };
+    until("a share of more than the floor", || (rate() > floor).then_some(()));
+    // This stands for a batch of commands about devices that hang.
+    let host = daemon.hub.host().lock().expect("no panic");
+    fleet.redis = None;
+    until("the floor", || (rate() == floor).then_some(()));
+    drop(host);
 }

@@ -13,6 +13,7 @@ use crate::What;
 use crate::device::{
     self, Feeder, Given, LinkEnd, Listener, Operand, Refusal, Relay, Request, Type, Value,
 };
+use crate::follow::List;
 use crate::netdev::{NAME_MAX, Netdev, Netdevs, default_qdisc};
 use onramp::{Link, LinkBuilder};
 
@@ -282,7 +283,7 @@ fn build(
         end,
         relay: None,
         feeder: None,
-        followers: Vec::new(),
+        followers: List::default(),
     })
 }
 

@@ -71,7 +71,7 @@ pub(super) fn on_one(
     drop(setup);
     let line = command.on(&name);
     let words: Vec<&str> = line.split_ascii_whitespace().collect();
-    run(&mut One(Target { name: &name, tree, mtu, deaf: None, followers: &[] }), &words)
+    run(&mut One(Target { name: &name, tree, mtu, deaf: None, followers: None }), &words)
         .map(|(out, _)| out)
 }
 

@@ -7,7 +7,7 @@ use onramp_core::filter::FilterSpec;
 use onramp_core::view::QdiscView;
 use onramp_core::{Change, Handle, Instant, Setup, Tree};
 
-use onramp::{Line, PortError};
+use onramp::{Changing, Line, PortError};
 
 use super::link::on_one;
 use super::{Configured, TcError};
@@ -32,9 +32,9 @@ impl Configured for AtTime<'_> {
         self.tree.borrow_mut().filters(self.now, place)
     }
 
-    fn change_and_report(&self, line: &str) -> Result<(Change, Result<(), PortError>), PortError> {
+    fn begin_change(&self, line: &str) -> Result<(Change, Option<Changing>), PortError> {
         let change = self.tree.borrow_mut().change(self.now, line);
-        Ok((change.map_err(PortError::Config)?, Ok(())))
+        Ok((change.map_err(PortError::Config)?, None))
     }
 }
 

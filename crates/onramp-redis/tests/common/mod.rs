@@ -83,6 +83,15 @@ impl Server {
         self.wait();
     }
 
+    /// Starts another server at the same address, and returns the one that was there. Connections
+    /// to that one stay.
+    pub(crate) fn replace(&mut self) -> Process {
+        let other = spawn(self.folder.path(), &self.arguments);
+        let old = Process(std::mem::replace(&mut self.child, other));
+        self.wait();
+        old
+    }
+
     /// Stops the server's process, or lets it go on.
     pub(crate) fn pause(&self, is_paused: bool) {
         let signal = if is_paused { "-STOP" } else { "-CONT" };
@@ -107,6 +116,16 @@ impl Drop for Server {
         // A stopped process dies of SIGKILL too.
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+/// A server's process, which ends with this value.
+pub(crate) struct Process(Child);
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }
 

@@ -8,6 +8,7 @@ use onramp_core::filter::FilterSpec;
 use onramp_core::qdisc::Cx;
 use onramp_core::view::{self, QdiscView};
 use onramp_core::{Change, Clock, Edit, Facts, Handle, RootQdisc, Setup};
+use onramp_dev::MonotonicClock;
 
 use super::Link;
 use crate::ingress::LinkIngress;
@@ -25,11 +26,37 @@ type PortJob<T> = Box<dyn FnOnce(&mut RootQdisc, &mut Cx<'_>) -> T + Send>;
 
 /// The answers that are expected from ports to which work was given: the channel on which the
 /// answers come, and the ports that were asked.
+#[derive(Debug)]
 struct Answers<T> {
     from: Receiver<(usize, T)>,
     /// The ports that were asked, in order of their numbers. A port that could not be asked has an
     /// error beside it.
     asked: Vec<(usize, Option<PortError>)>,
+}
+
+/// A change of a link's tree that has begun. [`Link::begin_change`] returns it. The ports make the
+/// change even if this is dropped.
+#[derive(Debug)]
+pub struct Changing {
+    answers: Answers<()>,
+    clock: MonotonicClock,
+}
+
+impl Changing {
+    /// Waits until all ports have made the change, for at most a second.
+    ///
+    /// # Errors
+    ///
+    /// [`PortError::Late`], [`PortError::Blocked`] and [`PortError::Dead`], as
+    /// [`Link::change`] returns them.
+    pub fn wait(self) -> Result<(), PortError> {
+        let answers = self.answers.gather(&self.clock).into_iter();
+        // If several ports report errors, return the error of a port that will not make the change,
+        // rather than the error of a port that will make it late.
+        let is_late = |error: &PortError| matches!(error, PortError::Late(_));
+        let worst = answers.filter_map(|(_, done)| done.err()).min_by_key(is_late);
+        worst.map_or(Ok(()), Err)
+    }
 }
 
 impl Link {
@@ -82,6 +109,21 @@ impl Link {
         &self,
         line: impl Into<Line>,
     ) -> Result<(Change, Result<(), PortError>), PortError> {
+        let (change, changing) = self.begin_change(line)?;
+        Ok((change, changing.wait()))
+    }
+
+    /// Begins to carry out a line as [`change`](Self::change) does, and returns what has changed in
+    /// the description of the tree. The call waits for no device: a port whose owner is calling its
+    /// device makes the change when the owner returns. [`Changing::wait`] waits for the ports.
+    ///
+    /// A program that keeps something beside the tree uses this to change both under a lock, and to
+    /// wait for the ports without the lock.
+    ///
+    /// # Errors
+    ///
+    /// [`PortError::Config`] and [`PortError::Closed`]: nothing has changed.
+    pub fn begin_change(&self, line: impl Into<Line>) -> Result<(Change, Changing), PortError> {
         let shared = self.shared();
         // Convert before the configuration is locked: the conversion may be foreign code that calls
         // this link.
@@ -113,12 +155,7 @@ impl Link {
             shared.slot(*port).set_stale(error.is_some());
         }
         drop(plan);
-        let answers = answers.gather(&shared.clock).into_iter();
-        // If several ports report errors, return the error of a port that will not make the change,
-        // rather than the error of a port that will make it late.
-        let is_late = |error: &PortError| matches!(error, PortError::Late(_));
-        let worst = answers.filter_map(|(_, done)| done.err()).min_by_key(is_late);
-        Ok((change, worst.map_or(Ok(()), Err)))
+        Ok((change, Changing { answers, clock: shared.clock }))
     }
 
     /// Returns the description of the tree in front of the link's ports. Use it to list the tree,

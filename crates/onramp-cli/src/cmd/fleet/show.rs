@@ -10,7 +10,7 @@ use onramp_redis::{Engine, EngineError};
 use serde_json::{Value, json};
 
 use super::{EngineArgs, no_limit, shown, shown_bytes, table, wait};
-use crate::error::usage;
+use crate::error::{self, usage};
 use crate::output::{self, Output};
 use crate::report::json;
 
@@ -134,7 +134,8 @@ fn text(limits: &[LimitView]) -> String {
             .iter()
             .map(|MemberView { held: member, used, .. }| {
                 vec![
-                    member.name.clone(),
+                    // A host that breaks the rules may write any name into a ledger.
+                    error::line(&member.name),
                     member.claim.weight().to_string(),
                     shown(member.claim.demand()),
                     shown(member.held),
