@@ -1,6 +1,7 @@
 //! Rates that follow shares of a fleet's limits.
 
 use std::path::Path;
+use std::time::Duration;
 
 use onramp_core::{Handle, Rate};
 use onramp_host::Host;
@@ -244,7 +245,7 @@ fn a_debt_is_in_bytes() {
         // One byte per second: the first packet is the burst, and the rest would wait for hours.
         assert!(link.stats().sent <= 2, "{kind}");
         host.set_share("d0", place, "a", mbit(100), None).expect("a rate");
-        assert!(link.flush(std::time::Duration::from_secs(60)), "{kind}");
+        assert!(link.flush(Duration::from_secs(60)), "{kind}");
         assert_eq!(link.stats().sent, 20, "{kind}");
     }
 }
@@ -262,4 +263,24 @@ fn a_device_named_like_an_option_goes_on_following() {
         ],
     );
     assert_eq!(names(&host), [("a".to_owned(), 1)]);
+}
+
+/// A share can be set while a command uses the host, since nothing but the device is needed for it.
+#[test]
+fn a_share_is_set_without_the_host() {
+    let mut host = host();
+    let (root, tbf) = (Handle::new(1, 0), "tbf rate fleet a burst 20kb latency 50ms");
+    assert!(host.following().is_empty());
+    all(&mut host, &[&format!("tc qdisc add dev d0 root handle 1: {tbf}")]);
+    let [following] = &host.following()[..] else { panic!("one device has a rate") };
+    following.set_share(root, "a", mbit(8), None).expect("a rate");
+    assert!(out(&mut host, "tc qdisc show dev d0").contains("rate 8Mbit"));
+    assert_eq!((following.shares(), host.shares()[0].share), (host.shares(), mbit(8)));
+    // A command that gives a number ends it, here too.
+    all(&mut host, &["tc qdisc change dev d0 root handle 1: tbf rate 4mbit burst 20kb limit 99kb"]);
+    following.set_share(root, "a", mbit(8), None).expect("nothing to do");
+    assert!(out(&mut host, "tc qdisc show dev d0").contains("rate 4Mbit"));
+    assert!(following.shares().is_empty() && host.following().is_empty());
+    all(&mut host, &[&format!("tc qdisc replace dev d0 root handle 1: {tbf}"), "ip link del d0"]);
+    following.set_share(root, "a", mbit(8), None).expect("nothing to do");
 }

@@ -9,7 +9,8 @@ use onramp::Transmitted;
 use onramp::dev::Null;
 use onramp::view::{QdiscView, whole};
 use onramp::{
-    Device, DeviceInfo, DropReason, Facts, Instant, Link, Mapping, PacketList, PortError, Setup,
+    Change, Device, DeviceInfo, DropReason, Facts, Instant, Link, Mapping, PacketList, PortError,
+    Setup,
 };
 
 use super::common::{Gate, LONG, balanced, credits, gated, in_time, until};
@@ -356,6 +357,35 @@ fn a_device_that_blocks_holds_up_nobody() {
         assert_eq!(views(0).len(), 2);
         assert_eq!(views(0), views(1));
         balanced(&control.link.stats());
+    });
+}
+
+/// A change begins although a device blocks, and the port makes it when its device returns.
+#[test]
+fn a_change_begins_while_a_device_blocks() {
+    in_time(|| {
+        let gate = Arc::new((AtomicBool::new(false), AtomicBool::new(false)));
+        let info = DeviceInfo::new("blocks".to_owned(), 1_514);
+        let device: Box<dyn Device> = Box::new(Blocks { info, gate: gate.clone() });
+        let tree = setup(&["qdisc add dev d root handle 1: pfifo"]);
+        let link = Link::devices([device]).tree(&tree).build().unwrap();
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut sender = link.sender();
+                let flow = sender.flow(None);
+                sender.send(&flow, b"x").unwrap();
+                assert!(sender.flush(LONG));
+            });
+            until("the device has it", || gate.0.load(Ordering::SeqCst));
+            let (change, changing) =
+                link.begin_change("qdisc change dev d root pfifo limit 7").unwrap();
+            assert!(matches!(change, Change::Parameters(1)), "{change:?}");
+            assert!(link.setup().lines()[0].ends_with("limit 7"), "{:?}", link.setup().lines());
+            gate.1.store(true, Ordering::SeqCst);
+            // A call that had waited for the device would know that the port is late.
+            assert!(matches!(changing.wait(), Ok(())));
+        });
+        assert!(link.begin_change("qdisc").is_err());
     });
 }
 
