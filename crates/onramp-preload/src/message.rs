@@ -17,11 +17,10 @@ pub(crate) struct Message<'m> {
 }
 
 /// What the control messages of a message ask for.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Wishes {
-    /// The control messages that go with each datagram: all but `UDP_SEGMENT`.
-    pub(crate) kept: Vec<u8>,
-    /// The payload of each datagram, if the kernel is to cut the message (`UDP_SEGMENT`).
+    /// The payload of each datagram, if the kernel is to cut the message (`UDP_SEGMENT`); 0 if it
+    /// is not to do so, although an option of the socket says it.
     pub(crate) segment: Option<u16>,
     /// Whether the program names an instant of departure (`SCM_TXTIME`).
     pub(crate) timed: bool,
@@ -50,7 +49,7 @@ impl Wishes {
                     wishes.segment = size.map(u16::from_ne_bytes);
                 }
                 (libc::SOL_SOCKET, libc::SCM_TXTIME) => wishes.timed = true,
-                _ => wishes.kept.extend_from_slice(message),
+                _ => {}
             }
         }
         wishes
@@ -151,13 +150,15 @@ mod tests {
     }
 
     #[test]
-    fn only_the_size_of_segments_is_taken_out() {
+    fn a_message_may_ask_for_segments_or_a_time() {
         let tos = control(libc::IPPROTO_IP, libc::IP_TOS, &[184]);
-        let segment = control(libc::SOL_UDP, libc::UDP_SEGMENT, &1_200_u16.to_ne_bytes());
+        let segment = |size: u16| control(libc::SOL_UDP, libc::UDP_SEGMENT, &size.to_ne_bytes());
         let ttl = control(libc::IPPROTO_IP, libc::IP_TTL, &9_u32.to_ne_bytes());
-        let wishes = Wishes::read(&[&*tos, &*segment, &*ttl].concat());
-        let kept = [tos, ttl].concat();
-        assert_eq!(wishes, Wishes { kept, segment: Some(1_200), timed: false });
+        for size in [0, 1_200] {
+            let wishes = Wishes::read(&[&*tos, &*segment(size), &*ttl].concat());
+            assert_eq!(wishes, Wishes { segment: Some(size), timed: false });
+        }
+        assert_eq!(Wishes::read(&[tos, ttl].concat()), Wishes::default());
         let time = control(libc::SOL_SOCKET, libc::SCM_TXTIME, &[0; 8]);
         assert!(Wishes::read(&time).timed);
     }

@@ -40,12 +40,15 @@ impl Sending {
             name => name.to_vec(),
         };
         let of_socket = || if message.len() > WHOLE { message::socket_segment(fd) } else { None };
-        let segment = wishes.segment.or_else(of_socket).map_or(usize::MAX, usize::from);
+        // A message with a size of 0 is one datagram, whatever the socket asks for.
+        let segment = wishes.segment.or_else(of_socket).filter(|size| *size > 0);
         let option = |name| {
             let value = sys::option(fd, libc::SOL_SOCKET, name).ok();
             value.and_then(|value| u32::try_from(value).ok()).unwrap_or(0)
         };
-        let (remote, control) = (address(&name), wishes.kept);
+        // The size of segments goes with each segment: it keeps the kernel from cutting the segment
+        // once more, by the option of the socket.
+        let (remote, control) = (address(&name), message.control.to_vec());
         let is_v6 = remote.is_some_and(|remote| remote.is_ipv6());
         let class = message::class(fd, &control, is_v6);
         let priority = message::priority(&control, is_v6);
@@ -61,7 +64,7 @@ impl Sending {
                 ecn: class & message::ECN,
             },
             payload: message.payload(),
-            segment: segment.max(1),
+            segment: segment.map_or(usize::MAX, usize::from),
             priority: priority.unwrap_or_else(|| option(libc::SO_PRIORITY)),
             mark: option(libc::SO_MARK),
         })
