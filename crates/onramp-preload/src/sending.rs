@@ -1,13 +1,14 @@
 //! A call of the program that sends.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use libc::c_int;
 
 use crate::message::{self, Message, Wishes};
 use crate::sockets::address;
 use crate::state::{Datagram, Route};
-use crate::sys;
+use crate::sys::{self, Kept};
 
 /// Messages up to this length are not cut into segments if only an option of the socket, and not
 /// the message itself, asks for it: asking for the option takes a system call.
@@ -16,7 +17,10 @@ const WHOLE: usize = 512;
 /// What a program sends by one call: one datagram, or several of equal length.
 #[derive(Debug)]
 pub(crate) struct Sending {
+    /// The descriptor: the program's, or a duplicate.
     pub(crate) fd: c_int,
+    /// The duplicate, which the call makes before it waits.
+    pub(crate) kept: Option<Arc<Kept>>,
     pub(crate) flags: c_int,
     pub(crate) route: Route,
     pub(crate) payload: Vec<u8>,
@@ -54,6 +58,7 @@ impl Sending {
         let priority = message::priority(&control, is_v6);
         Some(Self {
             fd,
+            kept: None,
             flags,
             remote,
             route: Route {
@@ -68,6 +73,14 @@ impl Sending {
             priority: priority.unwrap_or_else(|| option(libc::SO_PRIORITY)),
             mark: option(libc::SO_MARK),
         })
+    }
+
+    /// Returns whether there is still a descriptor of the socket, after a wait in which the program
+    /// may have closed its own one.
+    pub(crate) fn is_open(&mut self) -> bool {
+        let kept = self.kept.as_ref().and_then(|kept| kept.fd());
+        self.fd = kept.unwrap_or(self.fd);
+        kept.is_some() || sys::is_of(self.fd, self.route.socket)
     }
 
     /// Returns the address of the socket.

@@ -6,6 +6,8 @@ mod errors;
 mod marks;
 #[path = "exec/refused.rs"]
 mod refused;
+#[path = "exec/reused.rs"]
+mod reused;
 #[path = "exec/trees.rs"]
 mod trees;
 #[path = "exec/unusual.rs"]
