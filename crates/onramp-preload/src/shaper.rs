@@ -82,7 +82,8 @@ impl Shaper {
             setup.change(line).map_err(|error| format!("{line}: {error}"))?;
         }
         let tree = Tree::of(&setup, MTU, order.seed).ok_or("the tree has no root")?;
-        // As in Linux, a datagram that netem delays is not its socket's any more.
+        // As in Linux, a datagram that netem delays is not its socket's any more. The tree does not
+        // say in which qdisc a datagram waits: a netem anywhere stands for all of them.
         let charges = setup.specs().all(|spec| spec.kind().id != "netem");
         let tally = Tally::create(&folder).map_err(|error| cannot("make a file in", error))?;
         Ok(Self {

@@ -4,6 +4,8 @@
 mod errors;
 #[path = "exec/marks.rs"]
 mod marks;
+#[path = "exec/neighbour.rs"]
+mod neighbour;
 #[path = "exec/refused.rs"]
 mod refused;
 #[path = "exec/reused.rs"]
