@@ -17,13 +17,10 @@ pub(crate) struct Message<'m> {
 }
 
 /// What the control messages of a message ask for.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Wishes {
-    /// The control messages that go with each datagram. In place of a `UDP_SEGMENT`, one with the
-    /// size 0, so that the kernel does not cut the datagrams again for an option of the socket.
-    pub(crate) kept: Vec<u8>,
-    /// The payload of each datagram, if the kernel is to cut the message (`UDP_SEGMENT`). 0: the
-    /// kernel is not to cut it, whatever the option of the socket says.
+    /// The payload of each datagram, if the kernel is to cut the message (`UDP_SEGMENT`); 0 if it
+    /// is not to do so, although an option of the socket says it.
     pub(crate) segment: Option<u16>,
     /// Whether the program names an instant of departure (`SCM_TXTIME`).
     pub(crate) timed: bool,
@@ -50,12 +47,9 @@ impl Wishes {
                 (libc::SOL_UDP, libc::UDP_SEGMENT) => {
                     let size = message.get(HEAD..HEAD + 2).and_then(|size| size.try_into().ok());
                     wishes.segment = size.map(u16::from_ne_bytes);
-                    let (head, data) = message.split_at(HEAD.min(message.len()));
-                    wishes.kept.extend_from_slice(head);
-                    wishes.kept.extend(data.iter().map(|_| 0));
                 }
                 (libc::SOL_SOCKET, libc::SCM_TXTIME) => wishes.timed = true,
-                _ => wishes.kept.extend_from_slice(message),
+                _ => {}
             }
         }
         wishes
@@ -156,15 +150,15 @@ mod tests {
     }
 
     #[test]
-    fn the_size_of_segments_is_taken_out() {
+    fn a_message_may_ask_for_segments_or_a_time() {
         let tos = control(libc::IPPROTO_IP, libc::IP_TOS, &[184]);
-        let segment = control(libc::SOL_UDP, libc::UDP_SEGMENT, &1_200_u16.to_ne_bytes());
+        let segment = |size: u16| control(libc::SOL_UDP, libc::UDP_SEGMENT, &size.to_ne_bytes());
         let ttl = control(libc::IPPROTO_IP, libc::IP_TTL, &9_u32.to_ne_bytes());
-        let wishes = Wishes::read(&[&*tos, &*segment, &*ttl].concat());
-        let whole = control(libc::SOL_UDP, libc::UDP_SEGMENT, &0_u16.to_ne_bytes());
-        let kept = [tos, whole.clone(), ttl].concat();
-        assert_eq!(wishes, Wishes { kept, segment: Some(1_200), timed: false });
-        assert_eq!(Wishes::read(&whole).segment, Some(0));
+        for size in [0, 1_200] {
+            let wishes = Wishes::read(&[&*tos, &*segment(size), &*ttl].concat());
+            assert_eq!(wishes, Wishes { segment: Some(size), timed: false });
+        }
+        assert_eq!(Wishes::read(&[tos, ttl].concat()), Wishes::default());
         let time = control(libc::SOL_SOCKET, libc::SCM_TXTIME, &[0; 8]);
         assert!(Wishes::read(&time).timed);
     }

@@ -1,13 +1,14 @@
 //! A call of the program that sends.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use libc::c_int;
 
 use crate::message::{self, Message, Wishes};
 use crate::sockets::address;
 use crate::state::{Datagram, Route};
-use crate::sys;
+use crate::sys::{self, Kept};
 
 /// Messages up to this length are not cut into segments if only an option of the socket, and not
 /// the message itself, asks for it: asking for the option takes a system call.
@@ -16,7 +17,10 @@ const WHOLE: usize = 512;
 /// What a program sends by one call: one datagram, or several of equal length.
 #[derive(Debug)]
 pub(crate) struct Sending {
+    /// The descriptor: the program's, or a duplicate.
     pub(crate) fd: c_int,
+    /// The duplicate, which the call makes before it waits.
+    pub(crate) kept: Option<Arc<Kept>>,
     pub(crate) flags: c_int,
     pub(crate) route: Route,
     pub(crate) payload: Vec<u8>,
@@ -40,18 +44,21 @@ impl Sending {
             name => name.to_vec(),
         };
         let of_socket = || if message.len() > WHOLE { message::socket_segment(fd) } else { None };
-        // A size of 0 asks for one datagram.
+        // A message with a size of 0 is one datagram, whatever the socket asks for.
         let segment = wishes.segment.or_else(of_socket).filter(|size| *size > 0);
         let option = |name| {
             let value = sys::option(fd, libc::SOL_SOCKET, name).ok();
             value.and_then(|value| u32::try_from(value).ok()).unwrap_or(0)
         };
-        let (remote, control) = (address(&name), wishes.kept);
+        // The size of segments goes with each segment: it keeps the kernel from cutting the segment
+        // once more, by the option of the socket.
+        let (remote, control) = (address(&name), message.control.to_vec());
         let is_v6 = remote.is_some_and(|remote| remote.is_ipv6());
         let class = message::class(fd, &control, is_v6);
         let priority = message::priority(&control, is_v6);
         Some(Self {
             fd,
+            kept: None,
             flags,
             remote,
             route: Route {
@@ -66,6 +73,14 @@ impl Sending {
             priority: priority.unwrap_or_else(|| option(libc::SO_PRIORITY)),
             mark: option(libc::SO_MARK),
         })
+    }
+
+    /// Returns whether there is still a descriptor of the socket, after a wait in which the program
+    /// may have closed its own one.
+    pub(crate) fn is_open(&mut self) -> bool {
+        let kept = self.kept.as_ref().and_then(|kept| kept.fd());
+        self.fd = kept.unwrap_or(self.fd);
+        kept.is_some() || sys::is_of(self.fd, self.route.socket)
     }
 
     /// Returns the address of the socket.

@@ -82,7 +82,8 @@ impl Shaper {
             setup.change(line).map_err(|error| format!("{line}: {error}"))?;
         }
         let tree = Tree::of(&setup, MTU, order.seed).ok_or("the tree has no root")?;
-        // As in Linux, a datagram that netem delays is not its socket's any more.
+        // As in Linux, a datagram that netem delays is not its socket's any more. The tree does not
+        // say in which qdisc a datagram waits: a netem anywhere stands for all of them.
         let charges = setup.specs().all(|spec| spec.kind().id != "netem");
         let tally = Tally::create(&folder).map_err(|error| cannot("make a file in", error))?;
         Ok(Self {
@@ -119,12 +120,12 @@ impl Shaper {
         if message.len() > DATA_MAX {
             return Some(Err(Errno::MSGSIZE));
         }
-        let Some(sending) = Sending::new(fd, socket, message, flags) else {
+        let Some(mut sending) = Sending::new(fd, socket, message, flags) else {
             self.goes_around();
             return None;
         };
         // After a panic, the lock is poisoned, and all datagrams go around.
-        let done = catch_unwind(AssertUnwindSafe(|| self.pass(&sending)));
+        let done = catch_unwind(AssertUnwindSafe(|| self.pass(&mut sending)));
         if done.is_err() {
             self.wake_all();
         }
@@ -135,7 +136,7 @@ impl Shaper {
         done
     }
 
-    fn pass(&'static self, sending: &Sending) -> Option<Result<usize, Errno>> {
+    fn pass(&'static self, sending: &mut Sending) -> Option<Result<usize, Errno>> {
         let mut inner = match self.with_room(sending)? {
             Ok(inner) => inner,
             Err(error) => return Some(Err(error)),
@@ -168,8 +169,8 @@ impl Shaper {
 
     /// Waits until the socket has room, as its kind asks for, and then returns the lock; or the
     /// error that the program is to get.
-    fn with_room(&'static self, sending: &Sending) -> Option<Result<Held<'static>, Errno>> {
-        let (fd, socket) = (sending.fd, sending.route.socket);
+    fn with_room(&'static self, sending: &mut Sending) -> Option<Result<Held<'static>, Errno>> {
+        let socket = sending.route.socket;
         let mut inner = self.inner.lock().ok()?;
         if let Some(error) = inner.state.take_error(socket) {
             return Some(Err(error));
@@ -185,12 +186,12 @@ impl Shaper {
             if inner.state.charged(socket) < sending.send_buffer() {
                 break;
             }
-            let nonblocking = sys::is_nonblocking(fd, sending.flags);
+            let nonblocking = sys::is_nonblocking(sending.fd, sending.flags);
             let patience = match nonblocking {
                 // A program that was told to come again, and comes at once, is made to pause.
                 true if !inner.tell_to_wait(socket) => return Some(Err(Errno::AGAIN)),
                 true => Some(PAUSE),
-                false => sys::send_timeout(fd),
+                false => sys::send_timeout(sending.fd),
             };
             let until = *until.get_or_insert_with(|| patience.map(|time| now + time));
             if until.is_some_and(|until| until <= now) {
@@ -199,6 +200,11 @@ impl Shaper {
             if let Err(error) = self.start(&mut inner) {
                 return Some(Err(error));
             }
+            // A call of the kernel holds its file. This one holds a number, under which the program
+            // may have another file when the wait is over.
+            if sending.kept.is_none() {
+                sending.kept = inner.table.duplicate(sending.fd, socket);
+            }
             let left = until.map(|until| Duration::from_nanos(until.since(now)));
             inner = match self.wait(inner, left)? {
                 Ok(inner) => inner,
@@ -206,9 +212,7 @@ impl Shaper {
                 Err(_) if nonblocking => return Some(Err(Errno::AGAIN)),
                 Err(error) => return Some(Err(error)),
             };
-            // Meanwhile, the program may have closed the socket, and the number of the descriptor
-            // may be that of another file.
-            if sys::udp(fd) != Some(socket) {
+            if !sending.is_open() {
                 return Some(Err(Errno::BADF));
             }
         }

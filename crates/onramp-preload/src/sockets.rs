@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
 
 use libc::c_int;
 use rustix::io::Errno;
@@ -14,12 +15,19 @@ use crate::sys::{self, Kept};
 #[derive(Debug, Default)]
 pub(crate) struct Table {
     /// Duplicates of descriptors, by the numbers of their sockets.
-    kept: HashMap<u64, Kept>,
+    kept: HashMap<u64, Arc<Kept>>,
     /// The socket whose program is just sending, and its descriptor.
     pub(crate) at_hand: Option<(u64, c_int)>,
 }
 
 impl Table {
+    /// Returns a duplicate of the descriptor `fd` of a socket, which may be the one that is kept.
+    /// `None` if there can be none.
+    pub(crate) fn duplicate(&self, fd: c_int, socket: u64) -> Option<Arc<Kept>> {
+        let kept = self.kept.get(&socket).filter(|kept| kept.fd().is_some());
+        kept.cloned().or_else(|| Kept::new(fd, socket).map(Arc::new))
+    }
+
     fn fd_at_hand(&self, socket: u64) -> Option<c_int> {
         self.at_hand.filter(|(number, _)| *number == socket).map(|(_, fd)| fd)
     }
@@ -27,7 +35,7 @@ impl Table {
 
 impl Sockets for Table {
     fn send(&mut self, route: &Route, ecn: u8, payload: &[u8]) -> Result<(), Errno> {
-        let kept = || self.kept.get(&route.socket).and_then(Kept::fd);
+        let kept = || self.kept.get(&route.socket).and_then(|kept| kept.fd());
         let fd = self.fd_at_hand(route.socket).or_else(kept).ok_or(Errno::BADF)?;
         if ecn == route.ecn {
             return sys::send(fd, &route.name, &route.control, payload, route.flags);
@@ -40,9 +48,8 @@ impl Sockets for Table {
 
     fn keep(&mut self, socket: u64) {
         let Some(fd) = self.fd_at_hand(socket) else { return };
-        if self.kept.get(&socket).is_none_or(|kept| kept.fd().is_none()) {
-            self.kept.extend(Kept::new(fd, socket).map(|kept| (socket, kept)));
-        }
+        let kept = self.duplicate(fd, socket);
+        self.kept.extend(kept.map(|kept| (socket, kept)));
     }
 
     fn release(&mut self, socket: u64) {

@@ -2,7 +2,7 @@
 //! from. Nothing here makes a system call or reads a clock.
 
 use std::collections::hash_map::RandomState;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::hash::BuildHasher as _;
 use std::net::SocketAddr;
 
@@ -20,13 +20,14 @@ const CATCH_UP_NS: u64 = 5_000_000;
 /// After this time, a datagram is offered again to a socket that had no room for it.
 const RETRY_NS: u64 = 1_000_000;
 
+/// Most bytes, with [`OVERHEAD`], that wait for room of one socket behind the tree, if they take no
+/// room from it: what Linux lets wait for the address of one neighbour, and the default of
+/// `SO_SNDBUF`. Otherwise, `SO_SNDBUF` is the limit.
+const REFUSED_MAX: u64 = 212_992;
+
 /// What a waiting datagram costs its socket beside its payload, bytes: about as much as the kernel
 /// charges for headers and bookkeeping.
 const OVERHEAD: u64 = 768;
-
-/// Most datagrams that have left the tree and wait for room in their socket, for each socket. If
-/// one has so many, the tree waits, too.
-const REFUSED_MAX: usize = 1_024;
 
 /// Most routes that are known at a time. They are forgotten when no datagram waits.
 const ROUTES_MAX: usize = 65_536;
@@ -94,6 +95,14 @@ struct Socket {
     error: Option<Errno>,
 }
 
+/// Datagrams that have left the tree, and for which their socket has no room, in their order.
+#[derive(Debug, Default)]
+struct Refused {
+    packets: VecDeque<Packet>,
+    /// Their payload, with [`OVERHEAD`] for each.
+    bytes: u64,
+}
+
 /// The tree with all that waits.
 #[derive(Debug)]
 pub(crate) struct State {
@@ -102,10 +111,11 @@ pub(crate) struct State {
     due: Option<Instant>,
     clock: Instant,
     wakes: Wakes,
-    /// The datagrams that have left the tree and for which their socket had no room, by the numbers
-    /// of the sockets, and when to offer them again. No queue is empty.
-    refused: HashMap<u64, VecDeque<Packet>>,
-    retry_at: Instant,
+    /// What waits behind the tree, of each socket without room: it is the kernel's room for that
+    /// one socket, so no other one waits for it.
+    refused: BTreeMap<u64, Refused>,
+    /// When to offer them again, if there are any.
+    retry_at: Option<Instant>,
     routes: Vec<(Route, usize)>,
     known: HashMap<Route, u32>,
     /// The numbers of the flows in the tally.
@@ -130,8 +140,8 @@ impl State {
             due: None,
             clock: Instant(0),
             wakes: Wakes::new(0, REST_NS),
-            refused: HashMap::new(),
-            retry_at: Instant(0),
+            refused: BTreeMap::new(),
+            retry_at: None,
             routes: Vec::new(),
             known: HashMap::new(),
             flows: HashMap::new(),
@@ -220,16 +230,17 @@ impl State {
         if let Some(due) = self.due.filter(|due| *due <= now) {
             self.wakes.serve(due, now);
         }
-        let mut result = self.retry(now, out, own);
+        self.retry(now, out);
+        let mut result = Ok(());
         while let Some(packet) = self.next_packet(now) {
-            let socket = self.socket_of(&packet);
-            if let Some(refused) = self.refused.get_mut(&socket) {
-                refused.push_back(packet);
+            // What comes later must not overtake what its socket has no room for.
+            if self.refused.contains_key(&self.socket_of(&packet)) {
+                self.hold(now, packet, out);
                 continue;
             }
             let is_own = own == Some(serial_of(&packet));
             match self.send(packet, is_own, out) {
-                Ok(Some(packet)) => self.refuse(socket, packet, now),
+                Ok(Some(packet)) => self.hold(now, packet, out),
                 Ok(None) => {}
                 Err(error) => result = Err(error),
             }
@@ -238,68 +249,53 @@ impl State {
         result
     }
 
-    /// Notes that a socket has no room for a datagram that has left the tree.
-    fn refuse(&mut self, socket: u64, packet: Packet, now: Instant) {
-        if self.refused.is_empty() {
-            self.retry_at = now.after(RETRY_NS);
-        }
-        self.refused.entry(socket).or_default().push_front(packet);
-    }
-
-    /// Offers the datagrams again for which their sockets had no room, if it is time. Returns the
-    /// kernel's error if it refused the datagram `own`.
-    fn retry(
-        &mut self,
-        now: Instant,
-        out: &mut impl Sockets,
-        own: Option<u32>,
-    ) -> Result<(), Errno> {
-        if self.refused.is_empty() || now < self.retry_at {
-            return Ok(());
-        }
-        let mut result = Ok(());
-        let is_held_up = self.is_held_up();
-        for (socket, mut packets) in std::mem::take(&mut self.refused) {
-            while let Some(packet) = packets.pop_front() {
-                let is_own = own == Some(serial_of(&packet));
-                match self.send(packet, is_own, out) {
-                    Ok(Some(packet)) => {
-                        self.refuse(socket, packet, now);
-                        break;
-                    }
-                    Ok(None) => {}
-                    Err(error) => result = Err(error),
-                }
-            }
-            if let Some(refused) = self.refused.get_mut(&socket) {
-                refused.append(&mut packets);
-            }
-        }
-        if is_held_up {
-            // A socket has held up the tree, which is not behind for that.
-            self.due = self.due.map(|due| due.max(now));
-        }
-        result
-    }
-
-    /// Whether the tree waits for a socket that has no room.
-    fn is_held_up(&self) -> bool {
-        self.refused.values().any(|packets| packets.len() >= REFUSED_MAX)
-    }
-
     /// Returns when `drain` has something to do, if nothing comes before.
     pub(crate) fn next(&mut self) -> Option<Instant> {
-        let due = self.due.filter(|_| !self.is_held_up());
-        let due = due.map(|due| self.wakes.ask(due));
-        let retry_at = (!self.refused.is_empty()).then_some(self.retry_at);
-        due.into_iter().chain(retry_at).min()
+        let due = self.due.map(|due| self.wakes.ask(due));
+        due.into_iter().chain(self.retry_at).min()
     }
 
-    /// Returns the next datagram that may leave.
-    fn next_packet(&mut self, now: Instant) -> Option<Packet> {
-        if self.is_held_up() {
-            return None;
+    /// Offers the datagrams that wait behind the tree to their sockets again, if it is time.
+    fn retry(&mut self, now: Instant, out: &mut impl Sockets) {
+        if self.retry_at.is_none_or(|at| now < at) {
+            return;
         }
+        self.retry_at = None;
+        for (socket, mut refused) in std::mem::take(&mut self.refused) {
+            while let Some(packet) = refused.packets.pop_front() {
+                let size = size(&packet);
+                if let Ok(Some(packet)) = self.send(packet, false, out) {
+                    refused.packets.push_front(packet);
+                    self.refused.insert(socket, refused);
+                    self.retry_at = Some(now.after(RETRY_NS));
+                    break;
+                }
+                refused.bytes -= size;
+            }
+        }
+    }
+
+    /// Lets a datagram that has left the tree wait until its socket has room.
+    fn hold(&mut self, now: Instant, packet: Packet, out: &mut impl Sockets) {
+        let (size, socket) = (size(&packet), self.socket_of(&packet));
+        let refused = self.refused.entry(socket).or_default();
+        if !self.charges && refused.bytes + size > REFUSED_MAX {
+            let flow = self.routes[route_of(&packet)].1;
+            self.tally.dropped(Some(flow), DropReason::NoBuffers);
+            self.refund(&packet, out);
+            return;
+        }
+        refused.bytes += size;
+        refused.packets.push_back(packet);
+        self.retry_at.get_or_insert_with(|| now.after(RETRY_NS));
+    }
+
+    fn socket_of(&self, packet: &Packet) -> u64 {
+        self.routes[route_of(packet)].0.socket
+    }
+
+    /// Returns the next datagram that leaves the tree.
+    fn next_packet(&mut self, now: Instant) -> Option<Packet> {
         while let Some(due) = self.due.filter(|due| *due <= now) {
             let behind_ns = CATCH_UP_NS.saturating_add(self.wakes.longest_ns());
             let earliest = Instant(now.0.saturating_sub(behind_ns));
@@ -379,12 +375,8 @@ impl State {
         }
     }
 
-    fn socket_of(&self, packet: &Packet) -> u64 {
-        self.routes[route_of(packet)].0.socket
-    }
-
     fn cost(&self, packet: &Packet) -> u64 {
-        if self.charges { packet.payload().len() as u64 + OVERHEAD } else { 0 }
+        if self.charges { size(packet) } else { 0 }
     }
 
     /// Returns the number of a datagram's route; `None` if there are too many.
@@ -431,6 +423,10 @@ fn wire_len(datagram: &Datagram<'_>) -> u32 {
 #[expect(clippy::cast_possible_truncation, reason = "the lower half is a route's number")]
 fn route_of(packet: &Packet) -> usize {
     packet.cookie as u32 as usize
+}
+
+fn size(packet: &Packet) -> u64 {
+    packet.payload().len() as u64 + OVERHEAD
 }
 
 fn serial_of(packet: &Packet) -> u32 {

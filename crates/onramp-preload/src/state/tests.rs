@@ -17,6 +17,8 @@ struct Fake {
     errors: VecDeque<Errno>,
     /// The sockets that have no room.
     full: HashSet<u64>,
+    /// Number of calls of `send`.
+    calls: u64,
     kept: HashSet<u64>,
     /// The sockets whose programs have closed them: what leaves needs a descriptor that was kept.
     closed: HashSet<u64>,
@@ -24,6 +26,7 @@ struct Fake {
 
 impl Sockets for Fake {
     fn send(&mut self, route: &Route, ecn: u8, payload: &[u8]) -> Result<(), Errno> {
+        self.calls += 1;
         if let Some(error) = self.errors.pop_front() {
             return Err(error);
         }
@@ -109,7 +112,7 @@ impl World {
 
     /// Asserts that each datagram is sent, dropped or held.
     fn assert_conserved(&self) {
-        let refused: usize = self.state.refused.values().map(VecDeque::len).sum();
+        let refused: usize = self.state.refused.values().map(|refused| refused.packets.len()).sum();
         let held = u64::from(self.state.tree.backlog().packets) + refused as u64;
         assert_eq!(self.state.tally.held(), held);
     }
@@ -226,43 +229,66 @@ fn a_socket_without_room_gets_its_datagram_later() {
     assert_eq!((world.counts().sent, world.counts().dropped()), (3, 0));
 }
 
-/// A socket without room holds up only its own datagrams, which leave in their order when there is
-/// room again.
+/// Only the datagrams of the socket without room wait for it, in their order, and no datagram of
+/// another socket waits for them.
 #[test]
-fn a_socket_without_room_holds_up_no_other() {
-    let mut world = World::new("other", "pfifo limit 10");
+fn a_socket_without_room_holds_up_no_other_socket() {
+    let mut world = World::new("other", "pfifo limit 1000");
     world.out.full.insert(1);
-    for mark in 0..4 {
-        assert_eq!(world.push(u64::from(mark % 2), mark), Ok(Pushed::Taken));
+    for mark in 0..3 {
+        assert_eq!(world.push(1, mark), Ok(Pushed::Taken));
+        assert_eq!(world.push(2, 100 + mark), Ok(Pushed::Taken));
+        world.assert_conserved();
+        assert_eq!(world.out.sent.last().map(|(socket, _)| *socket), Some(2));
     }
-    assert_eq!(world.out.sent.iter().map(|(socket, _)| *socket).collect::<Vec<_>>(), [0, 0]);
-    assert_eq!(world.state.charged(1), 2 * (958 + OVERHEAD));
-    world.assert_conserved();
-    assert_eq!(world.state.next(), Some(world.now.after(RETRY_NS)));
+    assert_eq!(world.out.sent.len(), 3);
+    // The first one was offered, and the others wait behind it without a call.
+    assert_eq!(world.out.calls, 4);
+    assert_eq!(world.state.charged(1), 3 * (958 + OVERHEAD));
+    assert_eq!((world.state.charged(2), &world.out.kept), (0, &HashSet::from([1])));
+    // The program closes the socket. Each millisecond, one datagram is offered.
+    world.out.closed.insert(1);
+    assert_eq!(world.run(5, 0), []);
+    assert_eq!(world.out.calls, 9);
     world.out.full.clear();
-    assert_eq!(world.run(1_000, 0), [(1, 1), (1, 3)]);
-    assert_eq!((world.counts().sent, world.counts().dropped()), (4, 0));
-    assert!(world.out.kept.is_empty() && world.state.sockets.is_empty());
+    assert_eq!(world.run(1_000, 0), [(1, 0), (1, 1), (1, 2)]);
+    assert!(world.state.sockets.is_empty() && world.out.kept.is_empty());
+    assert_eq!((world.counts().sent, world.counts().dropped()), (6, 0));
 }
 
-/// The datagrams that wait for room in their socket are bounded: if there are too many, the tree
-/// waits, and drops what is over its limit.
+/// The rate of the tree goes on for the other sockets, and what is due comes before the next try.
 #[test]
-fn the_tree_waits_for_a_socket_with_many_refused_datagrams() {
-    let mut world = World::new("many", "netem limit 10");
+fn a_rate_is_kept_beside_a_socket_without_room() {
+    let mut world = World::new("beside", "tbf rate 16mbit burst 1000 limit 100000");
     world.out.full.insert(1);
-    for _ in 0..REFUSED_MAX {
+    for mark in 0..6 {
+        world.push(1 + u64::from(mark % 2), mark).expect("room");
+    }
+    // 1,000 bytes take 0.5 ms.
+    assert_eq!(world.run(10, 0), [(0, 1), (1, 3), (2, 5)]);
+    world.out.full.clear();
+    assert_eq!(world.run(1_000, 0), [(0, 0), (0, 2), (0, 4)].map(|(_, mark)| (1, mark)));
+}
+
+/// In a `netem`, nothing bounds what a program sends but the bytes that a socket may have waiting.
+#[test]
+fn what_waits_for_a_socket_without_charges_is_bounded() {
+    let mut world = World::new("bound", "netem delay 1ms");
+    world.out.full.insert(1);
+    let fit = REFUSED_MAX / (958 + OVERHEAD);
+    for _ in 0..fit + 10 {
         assert_eq!(world.push(1, 0), Ok(Pushed::Taken));
+        world.now = world.now.after(2 * MS);
+        world.push(2, 0).expect("room");
+        world.assert_conserved();
     }
-    for number in 0..12 {
-        let expected = if number < 10 { Pushed::Taken } else { Pushed::Dropped };
-        assert_eq!(world.push(2, 1), Ok(expected));
-    }
-    assert_eq!((world.out.sent.len(), world.state.next()), (0, Some(world.state.retry_at)));
-    world.assert_conserved();
+    world.run(10, 0);
+    assert_eq!(world.counts().drops, [(DropReason::NoBuffers, 10)]);
     world.out.full.clear();
     world.run(1_000, 0);
-    assert_eq!((world.counts().sent, world.counts().dropped()), (REFUSED_MAX as u64 + 10, 2));
+    let sent = world.out.sent.iter().filter(|(socket, _)| *socket == 1).count();
+    assert_eq!(sent as u64, fit);
+    assert!(world.state.sockets.is_empty() && world.out.kept.is_empty());
 }
 
 #[test]

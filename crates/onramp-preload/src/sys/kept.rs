@@ -33,17 +33,19 @@ pub(crate) struct Kept {
 
 impl Kept {
     /// Duplicates the descriptor `fd` of the socket with this number. Returns `None` if the process
-    /// has too many descriptors, or if it has closed this one. One thread at a time may call it.
+    /// has too many descriptors, or if `fd` is not that socket any more. One thread at a time may
+    /// call it, while others drop duplicates.
     pub(crate) fn new(fd: c_int, socket: u64) -> Option<Self> {
-        // Relaxed: only one thread at a time makes and drops duplicates.
+        // Relaxed: only one thread at a time makes duplicates, and the thread that frees a place
+        // does not look at it again.
         let place = ALL.iter().position(|place| place.fd.load(Relaxed) < 0)?;
         let copy = [LOWEST, 3].into_iter().find_map(|lowest| {
             // SAFETY: the call takes numbers.
             let copy = unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, lowest) };
             (copy >= 0).then_some(copy)
         })?;
+        // The program may have closed `fd`, and another file may have its number.
         if !is_of(copy, socket) {
-            // Another file of the program has got the number meanwhile.
             close(copy);
             return None;
         }
@@ -55,7 +57,8 @@ impl Kept {
     /// Returns the descriptor, unless the program has closed it: some programs close all
     /// descriptors that they do not know.
     pub(crate) fn fd(&self) -> Option<c_int> {
-        let fd = ALL[self.place].fd.load(Relaxed); // Relaxed: see `new`.
+        // Relaxed: a thread gets this value only by a lock, behind the store in `new`.
+        let fd = ALL[self.place].fd.load(Relaxed);
         is_of(fd, self.socket).then_some(fd)
     }
 }
@@ -81,11 +84,39 @@ pub(crate) fn close_all() {
     }
 }
 
-fn is_of(fd: c_int, socket: u64) -> bool {
+/// Returns whether a descriptor is one of the socket with this number.
+pub(crate) fn is_of(fd: c_int, socket: u64) -> bool {
     option(fd, libc::SOL_SOCKET, libc::SO_COOKIE) == Ok(socket)
 }
 
 fn close(fd: c_int) {
     // SAFETY: the descriptor is a duplicate that the library has made, and nobody else closes it.
     unsafe { libc::syscall(libc::SYS_close, fd) };
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::UdpSocket;
+    use std::os::fd::AsRawFd as _;
+
+    use super::*;
+
+    /// Returns how many descriptors of this process the socket has.
+    fn descriptors(of: &UdpSocket) -> usize {
+        let number = option(of.as_raw_fd(), libc::SOL_SOCKET, libc::SO_COOKIE).expect("a number");
+        (0..1_024).filter(|fd| is_of(*fd, number)).count()
+    }
+
+    /// The descriptor is that of another socket than the number says.
+    #[test]
+    fn only_the_socket_itself_is_duplicated() {
+        let [right, wrong] = [(); 2].map(|()| UdpSocket::bind("127.0.0.1:0").expect("a port"));
+        let number = option(right.as_raw_fd(), libc::SOL_SOCKET, libc::SO_COOKIE).expect("it has");
+        assert!(Kept::new(wrong.as_raw_fd(), number).is_none());
+        assert_eq!(descriptors(&wrong), 1);
+        let kept = Kept::new(right.as_raw_fd(), number).expect("room");
+        assert_eq!((descriptors(&right), kept.fd().is_some()), (2, true));
+        drop(kept);
+        assert_eq!(descriptors(&right), 1);
+    }
 }
