@@ -10,14 +10,14 @@
 //!   device that hangs costs it a second. [`Following`] sets rates without the host. The lock that
 //!   it shares with commands about the device is never held while anything waits for a device.
 //! - Not for another device. Each follower has a task, and a task that waits for its device leaves
-//!   its thread to the other tasks ([`block_in_place`]). A device that hangs sends nothing, and when
-//!   it goes on, it first takes its new rate. (Only if 1,024 changes and listings wait for it, it
-//!   takes the rate at the next tick.)
+//!   its thread to the other tasks ([`block_in_place`]). A device that hangs sends nothing, and
+//!   when it goes on, it first takes its new rate. (Only if 1,024 changes and listings wait for it,
+//!   it takes the rate at the next tick.)
 //!
 //! Which followers there are, the host says, and what they want, their counters say. No lease
 //! depends on either, so both may come late: a new follower begins when the command is done, and
-//! the others go on with the demands that they had. If a command changes the rate of a follower, the
-//! next tick puts it right.
+//! the others go on with the demands that they had. If a command changes the rate of a follower,
+//! the next tick puts it right.
 
 mod view;
 
@@ -180,8 +180,8 @@ struct Follower {
 }
 
 /// The device on which a follower's task sets the rate; `None`: nobody wants the task any more. The
-/// thread that sets the rate holds the lock meanwhile, so that an older share never replaces a newer
-/// one.
+/// thread that sets the rate holds the lock meanwhile, so that an older share never replaces a
+/// newer one.
 type Seat = Arc<Mutex<Option<Following>>>;
 
 fn lock(seat: &Seat) -> MutexGuard<'_, Option<Following>> {

@@ -98,8 +98,8 @@ impl From<RedisError> for EngineError {
 ///
 /// The connection is made when it is needed first, and made again when it is lost: at once, and
 /// then with pauses of at most 0.4 s. A Redis that does not write, because it still reads its file
-/// or follows another one, counts as lost, and the next connection comes 0.2 to 0.4 s later. No call waits for longer than 0.9 s for each answer that
-/// it needs.
+/// or follows another one, counts as lost, and the next connection comes 0.2 to 0.4 s later. No
+/// call waits for longer than 0.9 s for each answer that it needs.
 #[derive(Clone)]
 pub struct Engine(Arc<Shared>);
 

@@ -118,12 +118,12 @@ impl Membership {
 ///
 /// The rate is that of `htb` (`rate`, and `ceil` if it is given), `tbf` (`rate`) or `cake`
 /// (`bandwidth`). Until the engine answers, it is [`Member::floor`]: the limit has that much set
-/// aside for each host that it may have. A thread of its own speaks to the engine and sets the rate;
-/// threads that send through the link wait for neither. If the limit
-/// has a burst, the qdisc or class gets its part of it in place of its own `burst` (a `cake` has
-/// none), and its own again when the membership or the limit's burst ends. Another rate
-/// that the program gives to the qdisc or class lasts for a tenth of a second. The link has one
-/// port; if it gets another one, the membership ends within a tenth of a second.
+/// aside for each host that it may have. A thread of its own speaks to the engine and sets the
+/// rate; threads that send through the link wait for neither. If the limit has a burst, the qdisc
+/// or class gets its part of it in place of its own `burst` (a `cake` has none), and its own again
+/// when the membership or the limit's burst ends. Another rate that the program gives to the qdisc
+/// or class lasts for a tenth of a second. The link has one port; if it gets another one, the
+/// membership ends within a tenth of a second.
 ///
 /// ```no_run
 /// use onramp::{Handle, Link};
