@@ -10,9 +10,9 @@
 //!   device that hangs costs it a second. [`Following`] sets rates without the host. The lock that
 //!   it shares with commands about the device is never held while anything waits for a device.
 //! - Not for another device. Each follower has a task, and a task that waits for its device leaves
-//! its thread to the other tasks ([`block_in_place`]). A device that hangs sends nothing, and when
-//! it goes on, it first takes its new rate. (Only if 1,024 changes and listings wait for it, it
-//! takes the rate at the next tick.)
+//!   its thread to the other tasks ([`block_in_place`]). A device that hangs sends nothing, and
+//!   when it goes on, it first takes its new rate. (Only if 1,024 changes and listings wait for it,
+//!   it takes the rate at the next tick.)
 //!
 //! Which followers there are, the host says, and what they want, their counters say. No lease
 //! depends on either, so both may come late: a new follower begins when the command is done, and

@@ -67,8 +67,14 @@ impl Netdev {
     pub(crate) fn keep_shares(&self, there: &Self) {
         let others = there.followers.lock().clone();
         for other in others {
-            // A trial device takes any rate that the real device has taken.
-            let _ = self.following().set_share(other.place, &other.limit, other.rate, other.burst);
+            let same = |it: &Follower| {
+                (it.place, it.key, &it.limit) == (other.place, other.key, &other.limit)
+            };
+            if self.followers.lock().iter().any(same) {
+                let following = self.following();
+                // A trial device takes any rate that the real device has taken.
+                let _ = following.set_share(other.place, &other.limit, other.rate, other.burst);
+            }
         }
     }
 

@@ -1,5 +1,6 @@
 //! Changing and listing the trees of a link while other threads send.
 
+use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,7 +27,6 @@ type PortJob<T> = Box<dyn FnOnce(&mut RootQdisc, &mut Cx<'_>) -> T + Send>;
 
 /// The answers that are expected from ports to which work was given: the channel on which the
 /// answers come, and the ports that were asked.
-#[derive(Debug)]
 struct Answers<T> {
     from: Receiver<(usize, T)>,
     /// The ports that were asked, in order of their numbers. A port that could not be asked has an
@@ -36,10 +36,15 @@ struct Answers<T> {
 
 /// A change of a link's tree that has begun. [`Link::begin_change`] returns it. The ports make the
 /// change even if this is dropped.
-#[derive(Debug)]
 pub struct Changing {
     answers: Answers<()>,
     clock: MonotonicClock,
+}
+
+impl fmt::Debug for Changing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Changing").field("asked", &self.answers.asked).finish_non_exhaustive()
+    }
 }
 
 impl Changing {
