@@ -303,12 +303,11 @@ impl Pool {
     #[inline]
     pub fn submit(&mut self, packets: &mut PacketList, now_ns: u64) {
         let home = self.home.as_ptr().cast_const();
-        let mut keeps = false;
+        self.earlier.clear();
         for (meta, tail) in packets.parts_mut() {
             let was = if tail.submitted { Before::Lent } else { Before::New };
             if tail.submitted {
-                self.keep_times(meta, now_ns, keeps);
-                keeps = true;
+                self.keep_times(meta, now_ns);
             }
             meta.enqueued_ns = now_ns;
             meta.drop_reason = Some(DropReason::PortDead);
@@ -325,13 +324,9 @@ impl Pool {
     }
 
     /// Keeps the times of a packet that a receiver submits again, and clears its departure time if
-    /// that is the time at which the packet left on its first way. `keeps`: `earlier` already has
-    /// times of packets of the same list.
+    /// that is the time at which the packet left on its first way.
     #[cold]
-    fn keep_times(&mut self, meta: &mut Meta, now_ns: u64, keeps: bool) {
-        if !keeps {
-            self.earlier.clear();
-        }
+    fn keep_times(&mut self, meta: &mut Meta, now_ns: u64) {
         let Meta { enqueued_ns, txtime_ns, .. } = *meta;
         self.earlier.push(Times { enqueued_ns, txtime_ns });
         if txtime_ns <= now_ns {

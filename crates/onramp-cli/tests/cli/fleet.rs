@@ -158,7 +158,7 @@ fn without_an_engine_commands_say_so() {
     let output = fleet(folder.path(), "limit list");
     assert_fails(&output, 1, &["the engine does not answer"]);
     let output = fleet(folder.path(), "top -n 2 -d 0.1");
-    assert_fails(&output, 1, &["the engine answered no time"]);
+    assert_fails(&output, 1, &["the engine has not answered once", "--engine"]);
     assert_eq!(String::from_utf8_lossy(&output.stdout).matches("does not answer").count(), 2);
     let output = onramp(["fleet", "show"]).env_remove("ONRAMP_FLEET").output().expect("it runs");
     assert_fails(&output, 2, &["--engine", "ONRAMP_FLEET"]);

@@ -271,7 +271,7 @@ impl Line {
     }
 
     /// Returns the length of the longest packet that may conform. If `mtu` is zero or not given,
-    /// that are 255 cells of the rate table if there is a `rate` (2,040 bytes, if the line gives no
+    /// it is 255 cells of the rate table if there is a `rate` (2,040 bytes, if the line gives no
     /// size of a cell), and otherwise any number of bytes.
     fn mtu(&self, words: &Reader<'_>) -> Result<u32, ConfigError> {
         let (mtu, mtu_cell) = self.mtu.unwrap_or_default();

@@ -255,8 +255,8 @@ impl Base {
         }
     }
 
-    #[expect(clippy::cast_possible_truncation, reason = "Linux truncates, too")]
     /// Returns the memory limit at a rate of `rate` bytes per second, in bytes.
+    #[expect(clippy::cast_possible_truncation, reason = "Linux truncates, too")]
     fn memory_limit(&self, rate: u64) -> u64 {
         let most = PACKETS * u64::from(self.mtu);
         let by_rate = u128::from(rate) * u128::from(self.rtt / 1_000) / 250_000;

@@ -98,7 +98,9 @@ pub(crate) fn top(args: &TopArgs) -> Result<()> {
         }
         match answered {
             true => Ok(()),
-            false => Err(anyhow!("the engine answered no time")),
+            false => Err(anyhow!(
+                "the engine has not answered once: is a Redis running where --engine says?"
+            )),
         }
     })?
 }

@@ -195,6 +195,16 @@ fn a_policer_may_stand_alone() {
     ]);
 }
 
+/// Checks that a policer with these words is refused with this status, because of this option, for
+/// this reason.
+fn is_wrong(words: &str, code: u8, (key, value): (&str, &str), why: &str) {
+    let said = match value {
+        "" => format!("filter matchall: \"{key}\": {why}"),
+        value => format!("filter matchall: illegal \"{key}\" \"{value}\": {why}"),
+    };
+    are_wrong(&[(&format!("matchall action police {words}"), code, &said)]);
+}
+
 const SIZE: &str = "expected a size such as 1514 or 15kb, 0b to 4294967295b";
 
 #[test]
@@ -214,11 +224,7 @@ fn what_is_wrong_with_the_cells_of_a_policer() {
         ("rate 1mbit burst 5k mtu 255", 2, "burst", "", cells.into()),
         ("rate 1mbit burst 5k peakrate 2mbit mtu 300/1", 2, "mtu", "", cells.into()),
     ] {
-        let said = match value {
-            "" => format!("filter matchall: \"{key}\": {why}"),
-            value => format!("filter matchall: illegal \"{key}\" \"{value}\": {why}"),
-        };
-        are_wrong(&[(&format!("matchall action police {words}"), code, &said)]);
+        is_wrong(words, code, (key, value), &why);
     }
 }
 
@@ -266,11 +272,7 @@ fn what_is_wrong_with_a_policer() {
         ("peakrate 1mbit mtu 500", 1, "peakrate", "", "it needs rate".into()),
         ("rate 1mbit burst 5k peakrate 2mbit", 1, "mtu", "", "peakrate needs it".into()),
     ] {
-        let said = match value {
-            "" => format!("filter matchall: \"{key}\": {why}"),
-            value => format!("filter matchall: illegal \"{key}\" \"{value}\": {why}"),
-        };
-        are_wrong(&[(&format!("matchall action police {words}"), code, &said)]);
+        is_wrong(words, code, (key, value), &why);
     }
     are_wrong(&[
         (
