@@ -22,7 +22,7 @@ const CHECKS: &[Check] = &[
     ("features", checks::features),
     ("deb", || deb::run(&["--debug".into(), "--check".into()])),
     ("readme", || readme::run(&[])),
-    ("python", python::run_python),
+    ("python", || python::run_python(&[])),
     ("test", || suite::run(&[])),
 ];
 

@@ -5,15 +5,15 @@
 //! The package has no scripts that run at its installation: it starts no daemon. The files that are
 //! no product of the program lie in `packaging/debian`.
 
-mod copyright;
 mod materials;
-mod parts;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::licences::parts::{self, Compiled};
+use crate::licences::{self, Package};
 use crate::shell::{cargo, output, root, run as shell, show, status};
 use crate::{Failure, Outcome, suite};
 
@@ -45,6 +45,14 @@ const FILES: &[(&str, &str)] = &[
 
 /// Files that the package's user may change, and that an update leaves as they are.
 const CONFIGURATION: &str = "/etc/onramp/devices.conf\n";
+
+/// The packages whose products are in the Debian package.
+const COMPILED: Compiled = Compiled { workspace: "", crates: &["onramp-cli", "onramp-preload"] };
+
+const PACKAGE: Package = Package {
+    holder: "The program and its library",
+    apache: "/usr/share/common-licenses/Apache-2.0",
+};
 
 pub(crate) fn run(args: &[String]) -> Outcome {
     let (mut debug, mut check, mut clean) = (false, false, false);
@@ -104,8 +112,9 @@ fn pack(debug: bool) -> Result<PathBuf, Failure> {
     }
     let documents = tree.join("usr/share/doc/onramp");
     let version = version(&program)?;
-    let parts = parts::parts()?;
-    put(&documents.join("copyright"), copyright::copyright(&parts)?.as_bytes(), 0o644)?;
+    let parts = parts::parts(&COMPILED)?;
+    let statement = licences::statement(&PACKAGE, &parts)?;
+    put(&documents.join("copyright"), statement.as_bytes(), 0o644)?;
     let rust = self::version(Path::new("rustc"))?;
     let materials = materials::materials(&parts, &version, &rust);
     put(&documents.join("onramp.cdx.json"), materials.as_bytes(), 0o644)?;

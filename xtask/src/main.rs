@@ -10,6 +10,7 @@ mod deny;
 mod figures;
 mod layers;
 mod lex;
+mod licences;
 mod mutants;
 mod mutation;
 mod programs;
@@ -50,7 +51,8 @@ usage: cargo xtask COMMAND
   features        check the combinations of features that an embedder may use, and run the tests
                   that need none
   api             compare the public API with docs/api/: --write
-  python          build the Python package in python/, and run its tests and examples
+  python          build the Python package in python/, and run its tests and examples; --write:
+                  only bring the statement of its crates' licences up to date
   adapters        build and run the README examples of the adapter crates in new programs
   package         pack every crate that is published; type-check those that programs link
   deb             make a Debian package of the program: --debug, --check, --clean
@@ -106,7 +108,7 @@ fn main() -> ExitCode {
         Some("features") => none(rest, checks::features),
         Some("adapters") => adapters::run(rest),
         Some("api") => api::run_api(rest),
-        Some("python") => none(rest, python::run_python),
+        Some("python") => python::run_python(rest),
         Some("package") => none(rest, checks::package),
         Some("deb") => deb::run(rest),
         Some("deny") => deny::run(rest),

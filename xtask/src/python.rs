@@ -4,16 +4,36 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::licences::parts::{Compiled, parts};
+use crate::licences::{Package, statement};
 use crate::readme::program;
-use crate::shell::{cargo, root, run, succeeds};
+use crate::shell::{cargo, output, root, run, succeeds};
 use crate::{Failure, Outcome, suite};
 
 /// What the check needs from the Python Package Index.
 const TOOLS: [&str; 4] = ["maturin>=1.7,<2", "numpy", "pytest", "mypy"];
 
+/// What the wheel contains.
+const COMPILED: Compiled = Compiled { workspace: "python", crates: &["onramp-python"] };
+
+const PACKAGE: Package = Package {
+    holder: "The compiled files of this package",
+    apache: "the file LICENSE-APACHE beside this one",
+};
+
+/// The file in `python/` that states the licences of the crates in the wheel. Its name begins such
+/// that maturin puts it into the wheel.
+const LICENCES: &str = "LICENSES-OF-CRATES";
+
 /// Builds the Python package and checks it. Without Python, prints that the check is skipped: the
-/// project's other parts need none. Without the network, the check cannot run.
-pub(crate) fn run_python() -> Outcome {
+/// project's other parts need none. Without the network, the check cannot run. With `--write`,
+/// brings the statement of licences up to date instead.
+pub(crate) fn run_python(args: &[String]) -> Outcome {
+    match args {
+        [] => licences(false)?,
+        [option] if option == "--write" => return licences(true),
+        _ => return Err(Failure::Failed("usage: cargo xtask python [--write]".to_owned())),
+    }
     if !succeeds(Command::new("python3").arg("--version")) {
         eprintln!("SKIP: python: there is no python3");
         return Ok(());
@@ -31,6 +51,7 @@ pub(crate) fn run_python() -> Outcome {
     maturin.arg("--out").arg(&wheels).arg("--target-dir").arg(&folder);
     run(maturin.arg("--interpreter").arg(&python))?;
     let wheel = wheel(&wheels)?;
+    states_licences(&python, &wheel)?;
     run(pip(&python).args(["--no-deps", "--force-reinstall"]).arg(&wheel))?;
     let mut clippy = cargo(&["clippy", "--locked", "--target-dir"]);
     clippy.arg(&folder).args(manifest).env("PYO3_PYTHON", &python);
@@ -49,6 +70,35 @@ pub(crate) fn run_python() -> Outcome {
     let mut types = Command::new(&python);
     run(types.args(["-m", "mypy", "--strict", "package/onramp"]).current_dir(&inside))?;
     stranger(&wheel, &folder)
+}
+
+/// Compares the statement of the licences of the crates in the wheel with the crates, or writes it.
+fn licences(writes: bool) -> Outcome {
+    let file = root().join("python").join(LICENCES);
+    let text = statement(&PACKAGE, &parts(&COMPILED)?)?;
+    if fs::read_to_string(&file).ok().as_ref() == Some(&text) {
+        return Ok(());
+    }
+    if writes {
+        return fs::write(&file, text)
+            .map_err(|error| Failure::Failed(format!("{}: {error}", file.display())));
+    }
+    Err(Failure::Failed(format!(
+        "python/{LICENCES} does not state the licences of the crates in python/Cargo.lock: run \
+         `cargo xtask python --write`"
+    )))
+}
+
+/// Fails if the wheel does not contain the licences of Onramp and of its crates.
+fn states_licences(python: &Path, wheel: &Path) -> Outcome {
+    let mut list = Command::new(python);
+    let list = output(list.args(["-m", "zipfile", "--list"]).arg(wheel))?;
+    for name in [LICENCES, "LICENSE-APACHE", "LICENSE-MIT"] {
+        if !list.contains(&format!("/{name} ")) {
+            return Err(Failure::Failed(format!("python: the wheel lacks {name}:\n{list}")));
+        }
+    }
+    Ok(())
 }
 
 /// Installs the wheel as a user does, into an environment without the tools, and runs the example

@@ -22,11 +22,11 @@ use crate::script::{Clocks, Held, LEDGER, answer, give, held};
 
 const SET: &str = include_str!("set.lua");
 
-/// The longest wait for an answer. It is shorter than the time after which a host gives the answer
-/// up ([`HOLD`](onramp_fleet::HOLD)); otherwise nobody would note that the connection is dead.
-const ANSWER: Duration = Duration::from_millis(900);
-/// The longest time that one part of making a connection may take. There are two parts.
-const CONNECT: Duration = Duration::from_millis(600);
+/// A host's patience. It waits for an answer for a shorter time than the time after which it gives
+/// the answer up ([`HOLD`](onramp_fleet::HOLD)); otherwise nobody would note that the connection is
+/// dead.
+const HOST: Patience =
+    Patience { answer: Duration::from_millis(900), connect: Duration::from_millis(600) };
 /// The longest wait between two attempts to connect.
 const PAUSE_MAX: Duration = Duration::from_millis(400);
 /// A limit has fewer levels of groups than this, however many hosts it may have.
@@ -99,12 +99,23 @@ impl From<RedisError> for EngineError {
 /// The connection is made when it is needed first, and made again when it is lost: at once, and
 /// then with pauses of at most 0.4 s. A Redis that does not write, because it still reads its file
 /// or follows another one, counts as lost, and the next connection comes 0.2 to 0.4 s later. No
-/// call waits for longer than 0.9 s for each answer that it needs.
+/// call waits for longer than 0.9 s for each answer that it needs, and for longer than 1.2 s for a
+/// connection, unless the engine was made [`with_patience`](Self::with_patience).
 #[derive(Clone)]
 pub struct Engine(Arc<Shared>);
 
+/// How long calls wait.
+#[derive(Clone, Copy)]
+struct Patience {
+    /// The longest wait for an answer.
+    answer: Duration,
+    /// The longest time that one part of making a connection may take. There are two parts.
+    connect: Duration,
+}
+
 struct Shared {
     client: Client,
+    patience: Patience,
     state: Mutex<State>,
     /// The entries of limits as they were last read, by name: for an engine that has lost them, or
     /// that does not answer.
@@ -174,20 +185,29 @@ impl Engine {
             // It fails if another thread was faster, and then there is one.
             let _ = rustls::crypto::ring::default_provider().install_default();
         }
-        Ok(Self(Arc::new(Shared {
-            client,
-            state: Mutex::default(),
-            known: std::sync::Mutex::default(),
-        })))
+        Ok(Self::with(client, HOST))
+    }
+
+    fn with(client: Client, patience: Patience) -> Self {
+        let (state, known) = Default::default();
+        Self(Arc::new(Shared { client, patience, state, known }))
     }
 
     /// Returns an engine for the same Redis with a connection of its own. A program that reads much
     /// from Redis, or from another runtime, uses it, so that no report of a host waits for that.
     #[must_use]
     pub fn apart(&self) -> Self {
-        let client = self.0.client.clone();
-        let (state, known) = Default::default();
-        Self(Arc::new(Shared { client, state, known }))
+        Self::with(self.0.client.clone(), self.0.patience)
+    }
+
+    /// Returns an engine for the same Redis with a connection of its own, whose calls wait for up
+    /// to `longest` for each answer, and twice as long for a connection. An operator's program uses
+    /// it: a Redis that is far away, or a busy machine, may need more time than the 0.9 s and 1.2 s
+    /// that a host waits. A host does without it, because it has to note soon that its connection
+    /// is dead.
+    #[must_use]
+    pub fn with_patience(&self, longest: Duration) -> Self {
+        Self::with(self.0.client.clone(), Patience { answer: longest, connect: longest })
     }
 
     /// Returns all limits.
@@ -384,18 +404,19 @@ impl Engine {
         self.checked(number, result).await
     }
 
-    /// Waits for an answer, but not for longer than [`ANSWER`]. A connection without an answer is
-    /// given up: TCP would wait for minutes until it sends again on a way that was cut.
+    /// Waits for an answer, but not for longer than the engine's patience. A connection without an
+    /// answer is given up: TCP would wait for minutes until it sends again on a way that was cut.
     async fn in_time<T>(
         &self,
         number: u64,
         asked: impl Future<Output = T>,
     ) -> Result<T, EngineError> {
-        match tokio::time::timeout(ANSWER, asked).await {
+        let longest = self.0.patience.answer;
+        match tokio::time::timeout(longest, asked).await {
             Ok(answer) => Ok(answer),
             Err(_) => {
                 self.lost(number, None).await;
-                Err(EngineError::Unreachable(format!("no answer for {ANSWER:?}")))
+                Err(EngineError::Unreachable(format!("no answer for {longest:?}")))
             }
         }
     }
@@ -436,9 +457,10 @@ impl Engine {
         // If the caller stops waiting, the next attempt has its pause all the same.
         state.not_before = Some(Instant::now() + pause(state.failures));
         state.failures += 1;
-        let opened = tokio::time::timeout(2 * CONNECT, open(&self.0.client)).await;
+        let longest = 2 * self.0.patience.connect;
+        let opened = tokio::time::timeout(longest, open(&self.0)).await;
         let opened = opened.unwrap_or_else(|_| {
-            Err(EngineError::Unreachable(format!("no connection after {:?}", 2 * CONNECT)))
+            Err(EngineError::Unreachable(format!("no connection after {longest:?}")))
         });
         match opened {
             Ok((connection, epoch, script)) => {
@@ -459,11 +481,11 @@ impl Engine {
 }
 
 /// Makes a connection, and returns it with the names of the engine's process and of the script.
-async fn open(client: &Client) -> Result<(MultiplexedConnection, String, String), EngineError> {
+async fn open(of: &Shared) -> Result<(MultiplexedConnection, String, String), EngineError> {
     let config = AsyncConnectionConfig::new()
-        .set_connection_timeout(Some(CONNECT))
-        .set_response_timeout(Some(ANSWER));
-    let mut connection = client.get_multiplexed_async_connection_with_config(&config).await?;
+        .set_connection_timeout(Some(of.patience.connect))
+        .set_response_timeout(Some(of.patience.answer));
+    let mut connection = of.client.get_multiplexed_async_connection_with_config(&config).await?;
     let (info, script): (String, String) = redis::pipe()
         .cmd("INFO")
         .arg("server")

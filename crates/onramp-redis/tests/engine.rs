@@ -21,12 +21,10 @@ use tokio::net::UnixStream;
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
 
-use common::{Server, eventually};
+use common::{PATIENCE, Server, eventually};
 
 const RATE: u64 = 25_000_000;
 const FLOOR: u64 = 100_000;
-/// The longest wait for something that must end, which takes milliseconds.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 fn limit(rate: u64, hosts: u32, parent: Option<&str>) -> Definition {
     let floor = if hosts > 0 { FLOOR } else { 0 };
@@ -42,6 +40,11 @@ fn runtime() -> Runtime {
 fn connection(server: &Server) -> Connection {
     let client = Client::open(server.url()).expect("a URL");
     client.get_connection().expect("it listens")
+}
+
+/// Returns the engine of an operator, who waits for answers for as long as it takes.
+fn operator(server: &Server) -> Engine {
+    Engine::new(&server.url(), None).expect("a URL").with_patience(PATIENCE)
 }
 
 /// Hosts that have joined limits.
@@ -154,7 +157,7 @@ impl Fleet {
 /// Five hosts in a limit.
 fn five(server: &Server, url: &str) -> Fleet {
     let mut fleet = Fleet::new();
-    let engine = Engine::new(&server.url(), None).expect("a URL");
+    let engine = operator(server);
     let tenant = limit(RATE, 8, None);
     fleet.operator(async { engine.set("tenant", &tenant).await }).expect("a sound limit");
     for _ in 0..5 {
@@ -184,8 +187,8 @@ fn a_host_that_joins_what_the_engine_has_lost() {
     let Some(mut server) = Server::start(&[]) else { return };
     let mut fleet = Fleet::new();
     let engine = Engine::new(&server.url(), None).expect("a URL");
-    let tenant = limit(RATE, 8, None);
-    fleet.operator(async { engine.set("tenant", &tenant).await }).expect("a sound limit");
+    let (operator, tenant) = (operator(&server), limit(RATE, 8, None));
+    fleet.operator(async { operator.set("tenant", &tenant).await }).expect("a sound limit");
     fleet.join_through(engine.clone(), "tenant");
     fleet.wait_full();
     server.kill();
@@ -267,7 +270,7 @@ fn a_host_that_lies_about_its_demand() {
     let fleet = five(&server, &server.url());
     // Three more hosts may come; what is set aside for them is nobody's.
     let fair = (RATE - 3 * FLOOR) / 5;
-    let engine = Engine::new(&server.url(), None).expect("a URL");
+    let engine = operator(&server);
     for lie in [1 << 50, u64::MAX] {
         fleet.wants(0, 0);
         fleet.wait("the others have what host 0 had", |fleet| {
@@ -351,7 +354,7 @@ async fn carry(
 fn hosts_follow_operators() {
     let Some(server) = Server::start(&[]) else { return };
     let mut fleet = five(&server, &server.url());
-    let engine = Engine::new(&server.url(), None).expect("a URL");
+    let engine = operator(&server);
     let set = |fleet: &Fleet, name: &str, definition: Definition| {
         fleet.operator(engine.set(name, &definition))
     };
@@ -407,7 +410,7 @@ fn a_limit_has_no_more_hosts_than_it_may_have() {
 fn limits_are_kept_and_checked() {
     let Some(server) = Server::start(&[]) else { return };
     let runtime = runtime();
-    let engine = Engine::new(&server.url(), None).expect("a URL");
+    let engine = operator(&server);
     runtime.block_on(async {
         engine.set("company", &limit(RATE, 0, None)).await.expect("sound");
         engine.set("a", &limit(RATE, 3, Some("company"))).await.expect("sound");
@@ -457,7 +460,8 @@ fn a_host_cannot_change_limits() {
         command.exec(&mut admin).expect("sound rules");
     }
     let url = |user: &str, word: &str| format!("{}?user={user}&pass={word}", server.url());
-    let engine = |user, word| Engine::new(&url(user, word), None).expect("a URL");
+    let engine =
+        |user, word| Engine::new(&url(user, word), None).expect("a URL").with_patience(PATIENCE);
     let mut fleet = Fleet::new();
     let denied = |result| assert!(matches!(result, Err(EngineError::Denied(_))), "{result:?}");
     let tenant = limit(RATE, 8, None);
@@ -515,7 +519,7 @@ fn a_host_cannot_change_limits() {
 fn what_a_hostile_host_writes_into_a_ledger() {
     let Some(server) = Server::start(&[]) else { return };
     let (runtime, mut writer) = (runtime(), connection(&server));
-    let engine = Engine::new(&server.url(), None).expect("a URL");
+    let engine = operator(&server);
     runtime.block_on(engine.set("t", &limit(RATE, 8, None))).expect("a sound limit");
     let all = runtime.block_on(engine.limits()).expect("it answers");
     let mut write = |ledger: &str, field: &[u8], value: &[u8]| {
@@ -588,17 +592,20 @@ fn connections_by_tls() {
     };
     let url = format!("rediss://localhost:{port}");
     let runtime = runtime();
-    let engine = Engine::new(&url, Some(pem.as_bytes())).expect("a certificate");
+    let engine = |url: &str, authority: Option<&[u8]>| {
+        Engine::new(url, authority).expect("sound").with_patience(PATIENCE)
+    };
+    let known = engine(&url, Some(pem.as_bytes()));
     let tenant = limit(RATE, 8, None);
-    runtime.block_on(engine.set("tenant", &tenant)).expect("the certificate is known");
+    runtime.block_on(known.set("tenant", &tenant)).expect("the certificate is known");
     let other = rcgen::generate_simple_self_signed(["localhost".to_owned()]).expect("a name");
     for authority in [Some(other.cert.pem()), None] {
-        let authority = authority.as_ref().map(String::as_bytes);
-        let engine = Engine::new(&url, authority).expect("a certificate");
-        let result = runtime.block_on(engine.limits());
-        assert!(matches!(result, Err(EngineError::Unreachable(_))), "{result:?}");
+        let stranger = engine(&url, authority.as_ref().map(String::as_bytes));
+        let result = runtime.block_on(stranger.limits());
+        let Err(EngineError::Unreachable(why)) = result else { panic!("{result:?}") };
+        assert!(why.contains("certificate"), "{why}");
     }
-    let plain = Engine::new(&format!("redis://localhost:{port}"), None).expect("a URL");
+    let plain = engine(&format!("redis://localhost:{port}"), None);
     runtime.block_on(plain.limits()).expect_err("the port speaks TLS only");
 }
 

@@ -13,7 +13,7 @@ use onramp::{Device, Handle, Link, Mapping};
 use onramp_fleet::Definition;
 use onramp_redis::{Engine, EngineError, JoinError, Limit, Member, join};
 
-use common::{Server, eventually};
+use common::{PATIENCE, Server, eventually};
 
 const RATE: u64 = 1_000_000;
 const FLOOR: u64 = 10_000;
@@ -39,10 +39,14 @@ fn rate(link: &Link) -> u64 {
     words[at + 1].parse::<onramp::Rate>().expect("a rate").as_bytes_per_second()
 }
 
+/// Returns the engine of an operator, who waits for answers for as long as it takes.
+fn operator(server: &Server) -> Engine {
+    Engine::new(&server.url(), None).expect("a URL").with_patience(PATIENCE)
+}
+
 fn engine_with_limit(server: &Server) -> Engine {
-    let engine = Engine::new(&server.url(), None).expect("a URL");
-    set_limit(&engine, None);
-    engine
+    set_limit(&operator(server), None);
+    Engine::new(&server.url(), None).expect("a URL")
 }
 
 /// Sets the limit with this burst, in bytes.
@@ -128,14 +132,14 @@ fn a_link_has_its_part_of_the_burst() {
     eventually("the link has its share", || rate(&link) == RATE - FLOOR);
     assert_eq!(burst(), "4kb");
     // The other host's floor is set aside: 99 of 100 parts are left.
-    set_limit(&engine, Some(50_000));
+    set_limit(&operator(&server), Some(50_000));
     eventually("the link has its part of the burst", || burst() == "49500b");
     link.change("qdisc change root handle 1: tbf rate 1mbit burst 5kb latency 20ms")
         .expect("sound");
     eventually("the burst is set back", || burst() == "49500b");
-    set_limit(&engine, None);
+    set_limit(&operator(&server), None);
     eventually("the link has its own burst", || burst() == "4kb");
-    set_limit(&engine, Some(40_000));
+    set_limit(&operator(&server), Some(40_000));
     eventually("the link has its part of the burst", || burst() == "39600b");
     joined.leave().expect("nothing went wrong");
     assert_eq!((rate(&link), &*burst()), (1, "4kb"));

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use super::parts::{Name, Part};
+use crate::licences::parts::{Name, Part};
 
 /// Returns the bill of materials. `rust` is the version of the compiler, whose standard library is
 /// part of every program.

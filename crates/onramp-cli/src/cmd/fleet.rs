@@ -5,6 +5,7 @@ pub(crate) mod show;
 
 use std::fs;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow};
 use onramp_core::Rate;
@@ -12,6 +13,9 @@ use onramp_redis::Engine;
 
 use super::rate_with_unit;
 use crate::error::usage;
+
+/// How long a command waits for each answer. The engine may be far away.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Where the engine is.
 #[derive(Debug, clap::Args)]
@@ -33,7 +37,8 @@ impl EngineArgs {
         let url = url.filter(|url| !url.is_empty()).ok_or_else(|| {
             usage("which engine? Give --engine redis://HOST:PORT, or set ONRAMP_FLEET")
         })?;
-        engine("--engine", &url, "--authority", self.authority.as_deref())
+        let engine = engine("--engine", &url, "--authority", self.authority.as_deref())?;
+        Ok(engine.with_patience(PATIENCE))
     }
 }
 

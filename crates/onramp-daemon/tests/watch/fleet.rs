@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use onramp_core::{Handle, Rate};
 use onramp_fleet::{Definition, Traffic};
@@ -58,7 +59,8 @@ impl Fleet {
         let (rate, hosts, burst) = (1_000_000, 4, Some(9_000));
         let limit =
             Definition { rate, weight: 1, guaranteed: 0, hosts, floor: 1_000, burst, parent: None };
-        runtime.block_on(engine.set("tenant", &limit)).expect("a sound limit");
+        let operator = engine.with_patience(Duration::from_secs(60));
+        runtime.block_on(operator.set("tenant", &limit)).expect("a sound limit");
         let join = |(host, demand): (&str, u64)| {
             let member = Member {
                 limit: "tenant".to_owned(),

@@ -17,6 +17,9 @@ use tempfile::TempDir;
 pub(crate) const LOOKS: u32 = 6_000;
 pub(crate) const LOOK: Duration = Duration::from_millis(10);
 
+/// The longest wait for something that must end, which takes milliseconds.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
 /// A server in a folder of its own, which listens on the Unix socket `socket` there. It ends with
 /// this value.
 pub(crate) struct Server {

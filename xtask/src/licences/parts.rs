@@ -1,34 +1,40 @@
-//! Finds out which crates are in the built program and library, for the statement of licences and
-//! the bill of materials.
+//! Finds out which crates are in compiled code, for the statement of licences and the bill of
+//! materials.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
+use super::unable;
+use crate::Failure;
 use crate::shell::{cargo, output, root};
-use crate::{Failure, deb};
 
-/// The packages whose products are in the Debian package.
-const PACKED: [&str; 2] = ["onramp-cli", "onramp-preload"];
+/// What is compiled.
+pub(crate) struct Compiled {
+    /// The folder of the workspace, in the repository. Empty: the repository itself.
+    pub(crate) workspace: &'static str,
+    /// The crates of the workspace whose products are packed.
+    pub(crate) crates: &'static [&'static str],
+}
 
 /// A crate with its version.
-pub(super) type Name = (String, String);
+pub(crate) type Name = (String, String);
 
-/// A crate that is linked into the program or the library.
+/// A crate that is linked into the compiled code.
 #[derive(Debug)]
-pub(super) struct Part {
+pub(crate) struct Part {
     /// The crate's licence as an SPDX expression.
-    pub(super) licence: String,
-    pub(super) authors: Vec<String>,
-    pub(super) description: String,
+    pub(crate) licence: String,
+    pub(crate) authors: Vec<String>,
+    pub(crate) description: String,
     /// The folder with the crate's package, which has the texts of its licences.
-    pub(super) folder: PathBuf,
+    pub(crate) folder: PathBuf,
     /// The SHA-256 of the crate's package on crates.io, or `None` for Onramp's own crates.
-    pub(super) checksum: Option<String>,
+    pub(crate) checksum: Option<String>,
     /// The linked crates that the crate uses itself.
-    pub(super) uses: BTreeSet<Name>,
+    pub(crate) uses: BTreeSet<Name>,
 }
 
 /// What `cargo metadata` prints, as far as it is used here.
@@ -60,17 +66,18 @@ struct Node {
     dependencies: Vec<String>,
 }
 
-/// Returns the crates that the program and the library contain on this machine.
+/// Returns the crates that the compiled code contains on this machine.
 ///
 /// # Errors
 ///
 /// Names a crate that states no licence.
-pub(super) fn parts() -> Result<BTreeMap<Name, Part>, Failure> {
-    let failed = |what: String| Failure::Failed(format!("deb: {what}"));
-    let linked = linked()?;
+pub(crate) fn parts(compiled: &Compiled) -> Result<BTreeMap<Name, Part>, Failure> {
+    let workspace = root().join(compiled.workspace);
+    let linked = linked(&workspace, compiled.crates)?;
     let mut metadata = cargo(&["metadata", "--format-version", "1", "--locked"]);
-    let metadata: Metadata = serde_json::from_str(&output(&mut metadata)?)
-        .map_err(|error| failed(format!("cargo metadata: {error}")))?;
+    let metadata = output(metadata.current_dir(&workspace))?;
+    let metadata: Metadata = serde_json::from_str(&metadata)
+        .map_err(|error| Failure::Failed(format!("cargo metadata: {error}")))?;
     let name = |package: &Package| (package.name.clone(), package.version.clone());
     let names: BTreeMap<&str, Name> =
         metadata.packages.iter().map(|package| (package.id.as_str(), name(package))).collect();
@@ -80,8 +87,8 @@ pub(super) fn parts() -> Result<BTreeMap<Name, Part>, Failure> {
         let used = used.filter(|name| linked.contains(*name)).cloned();
         uses.insert(&node.id, used.collect());
     }
-    let lock = root().join("Cargo.lock");
-    let lock = fs::read_to_string(&lock).map_err(|error| deb::unable(&lock, &error))?;
+    let lock = workspace.join("Cargo.lock");
+    let lock = fs::read_to_string(&lock).map_err(|error| unable(&lock, &error))?;
     let checksums = checksums(&lock);
     let mut parts = BTreeMap::new();
     for package in &metadata.packages {
@@ -90,7 +97,8 @@ pub(super) fn parts() -> Result<BTreeMap<Name, Part>, Failure> {
             continue;
         }
         let Some(licence) = &package.license else {
-            return Err(failed(format!("the crate {} {} states no licence", name.0, name.1)));
+            let why = format!("the crate {} {} states no licence", name.0, name.1);
+            return Err(Failure::Failed(why));
         };
         let part = Part {
             licence: spdx(licence),
@@ -107,10 +115,10 @@ pub(super) fn parts() -> Result<BTreeMap<Name, Part>, Failure> {
 
 /// Returns the names of the linked crates. `cargo tree` knows better than `cargo metadata` which
 /// crates a build without other packages and without tests contains.
-fn linked() -> Result<BTreeSet<Name>, Failure> {
+fn linked(workspace: &Path, crates: &[&str]) -> Result<BTreeSet<Name>, Failure> {
     let mut tree = cargo(&["tree", "--locked", "-e", "normal,no-proc-macro", "--prefix", "none"]);
-    tree.args(["--format", "{p}"]).args(PACKED.iter().flat_map(|name| ["-p", name]));
-    Ok(output(&mut tree)?.lines().filter_map(named).collect())
+    tree.args(["--format", "{p}"]).args(crates.iter().flat_map(|name| ["-p", name]));
+    Ok(output(tree.current_dir(workspace))?.lines().filter_map(named).collect())
 }
 
 /// Reads a line of `cargo tree`: `NAME vVERSION`, and the folder of a crate that is Onramp's own.

@@ -1,38 +1,32 @@
-//! Writes the file that states the licences of the Debian package: Onramp's own, and those of the
-//! crates that are linked into the program and the library.
+//! Writes the file that states the licences in a package of compiled code: Onramp's own, and those
+//! of the crates that are linked into it. The format is the one that Debian's policy describes.
+
+pub(crate) mod parts;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 
-use super::parts::{Name, Part};
-use super::{read, unable};
+use self::parts::{Name, Part};
 use crate::shell::root;
 use crate::{Failure, Outcome};
 
-const START: &str = "\
+const FORMAT: &str = "\
 Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/
 Upstream-Name: Onramp
-Comment: The program and its library contain crates (https://crates.io) and Rust's standard
- library. The stanzas below have the names and versions of these crates as names of folders.
-";
-
-const STANDARD_LIBRARY: &str = "\
-Files: rust-std/*
-Copyright: The Rust Project contributors
-License: MIT or Apache-2.0
- The Apache License, version 2.0, is in /usr/share/common-licenses/Apache-2.0.
-Comment: Rust's standard library. Its parts and their licences are listed in
- https://doc.rust-lang.org/stable/COPYRIGHT-library.html.
 ";
 
 /// The beginnings of the names of files that state a licence.
 const TEXTS: [&str; 6] = ["license", "licence", "copying", "copyright", "notice", "unlicense"];
 
-/// What stands for the text of the Apache License.
-const APACHE: &str =
-    "The Apache License, version 2.0, is in /usr/share/common-licenses/Apache-2.0.";
+/// A package whose licences are stated.
+pub(crate) struct Package {
+    /// What contains the crates, as the subject of a sentence with a plural verb.
+    pub(crate) holder: &'static str,
+    /// Where its users find the text of the Apache License, which is not repeated.
+    pub(crate) apache: &'static str,
+}
 
 /// Crates with the same licence in the same words.
 #[derive(Debug, Default)]
@@ -42,21 +36,25 @@ struct Group {
     text: String,
 }
 
-/// Returns the statement of licences, in the format that Debian's policy describes.
+/// Returns the statement of the licences of a package that contains these crates.
 ///
 /// # Errors
 ///
 /// Names a crate whose package does not have the text of its licence.
-pub(super) fn copyright(parts: &BTreeMap<Name, Part>) -> Result<String, Failure> {
+pub(crate) fn statement(
+    package: &Package,
+    parts: &BTreeMap<Name, Part>,
+) -> Result<String, Failure> {
+    let apache = format!("The Apache License, version 2.0, is in {}.", package.apache);
     let mut groups: BTreeMap<(String, String), Group> = BTreeMap::new();
     for ((name, version), part) in parts {
         if part.checksum.is_none() {
             continue; // Onramp's own
         }
-        let files = texts(part)?;
+        let files = texts(part, &apache)?;
         let (mut holders, text) = split(&files);
         if text.is_empty() {
-            let why = format!("deb: the package of {name} {version} has no text of its licence");
+            let why = format!("the package of {name} {version} has no text of its licence");
             return Err(Failure::Failed(why));
         }
         if holders.is_empty() {
@@ -72,25 +70,37 @@ pub(super) fn copyright(parts: &BTreeMap<Name, Part>) -> Result<String, Failure>
         group.text = text;
     }
     let mit = read(&root().join("LICENSE-MIT"))?;
-    let (holders, text) = split(&[String::from_utf8_lossy(&mit).into_owned(), APACHE.to_owned()]);
+    let (holders, text) = split(&[mit, apache.clone()]);
     let own = Group { names: vec!["*".to_owned()], holders, text };
-    let mut all = START.to_owned() + &stanza("MIT OR Apache-2.0", &own) + "\n" + STANDARD_LIBRARY;
+    let mut all = format!(
+        "{FORMAT}Comment: {} contain crates (https://crates.io) and Rust's standard\n library. The \
+         stanzas below have the names and versions of these crates as names of folders.\n",
+        package.holder
+    );
+    all += &stanza("MIT OR Apache-2.0", &own);
+    let _ = write!(
+        all,
+        "\nFiles: rust-std/*\nCopyright: The Rust Project contributors\n\
+         License: MIT or Apache-2.0\n {apache}\n\
+         Comment: Rust's standard library. Its parts and their licences are listed in\n \
+         https://doc.rust-lang.org/stable/COPYRIGHT-library.html.\n"
+    );
     for ((licence, _), group) in &groups {
         all += &stanza(licence, group);
     }
     Ok(all)
 }
 
-/// Returns the texts of a crate's licences. A reference stands for the Apache License: Debian has
+/// Returns the texts of a crate's licences. `apache` stands for the Apache License: the users have
 /// its text, and where it is one of several licences, a crate may come without any.
-fn texts(part: &Part) -> Result<Vec<String>, Failure> {
+fn texts(part: &Part, apache: &str) -> Result<Vec<String>, Failure> {
     let mut files = Vec::new();
     collect(&part.folder, &mut files)?;
     files.retain(|text| !(text.contains("Apache License") && text.contains("January 2004")));
     files.sort();
     let choices = part.licence.replace(['(', ')'], " ");
     if choices.split(" OR ").any(|choice| choice.trim() == "Apache-2.0") {
-        files.push(APACHE.to_owned());
+        files.push(apache.to_owned());
     }
     Ok(files)
 }
@@ -103,7 +113,7 @@ fn collect(folder: &Path, files: &mut Vec<String>) -> Outcome {
         if path.is_dir() {
             collect(&path, files)?;
         } else if TEXTS.iter().any(|text| name.starts_with(text)) && !name.ends_with(".rs") {
-            files.push(String::from_utf8_lossy(&read(&path)?).into_owned());
+            files.push(read(&path)?);
         }
     }
     Ok(())
@@ -139,6 +149,15 @@ fn names_holder(line: &str) -> bool {
     };
     let digit = |first: char| first.is_ascii_digit();
     ["(", "©", "the "].iter().any(|start| rest.starts_with(start)) || rest.starts_with(digit)
+}
+
+fn read(path: &Path) -> Result<String, Failure> {
+    let bytes = fs::read(path).map_err(|error| unable(path, &error))?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+fn unable(path: &Path, error: &std::io::Error) -> Failure {
+    Failure::Unable(format!("{}: {error}", path.display()))
 }
 
 fn stanza(licence: &str, group: &Group) -> String {
