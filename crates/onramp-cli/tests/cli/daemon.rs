@@ -23,10 +23,10 @@ use rustix::process::{Pid, Signal, kill_process};
 use super::{onramp, skip, wait_until};
 
 /// How long a test waits for an event that it expects. This is long enough even on a slow machine.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// How long a test waits for a line in the daemon's log.
-const LOG_PATIENCE: Duration = Duration::from_secs(60);
+const LOG_PATIENCE: Duration = Duration::from_secs(120);
 
 fn now() -> Instant {
     #[expect(clippy::disallowed_methods, reason = "tests give up some time")]

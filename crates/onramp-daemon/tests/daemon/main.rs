@@ -24,7 +24,7 @@ use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
 /// Time limit for waits, longer than any expected event takes.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A daemon in its own thread. Dropping it shuts the daemon down cleanly.
 struct Running {

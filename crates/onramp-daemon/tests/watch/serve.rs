@@ -51,7 +51,7 @@ impl Server {
 
     pub(crate) fn connect(&self) -> TcpStream {
         let stream = TcpStream::connect(self.address).expect("it listens");
-        stream.set_read_timeout(Some(Duration::from_secs(20))).expect("a time");
+        stream.set_read_timeout(Some(Duration::from_secs(120))).expect("a time");
         stream
     }
 }
@@ -60,7 +60,7 @@ impl Drop for Server {
     fn drop(&mut self) {
         let _ = self.stop.take().map(|stop| stop.send(()));
         let Some(task) = self.task.take() else { return };
-        let ended = async { tokio::time::timeout(Duration::from_secs(5), task).await };
+        let ended = async { tokio::time::timeout(Duration::from_secs(120), task).await };
         let ended = self.runtime.block_on(ended);
         if !std::thread::panicking() {
             ended.expect("it ends in time").expect("it does not panic");

@@ -100,7 +100,7 @@ impl Screen {
                 self.seen += at + words.len();
                 return;
             }
-            let more = self.written.recv_timeout(Duration::from_secs(30));
+            let more = self.written.recv_timeout(Duration::from_secs(120));
             self.bytes.extend(more.unwrap_or_else(|_| panic!("no {words:?} in {text:?}")));
         }
     }

@@ -11,7 +11,7 @@ use socket2::SockRef;
 
 /// How long a receive waits before it fails: so long that it only fails if the datagram never
 /// arrives.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A bound socket that receives datagrams, with megabytes of receive buffer.
 pub(crate) struct Sink(UdpSocket);
@@ -21,7 +21,7 @@ impl Sink {
         let socket = UdpSocket::bind(addr).expect("a port of the loopback is free");
         let room = SockRef::from(&socket).set_recv_buffer_size(4 << 20);
         room.expect("the buffer is capped, not refused");
-        socket.set_read_timeout(Some(PATIENCE)).expect("ten seconds are valid");
+        socket.set_read_timeout(Some(PATIENCE)).expect("two minutes are valid");
         Self(socket)
     }
 

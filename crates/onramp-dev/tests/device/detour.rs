@@ -105,7 +105,7 @@ fn ingress_packets_wait_for_the_program() {
     beside_a_peer(name, |mut peer, mut answers| {
         let socket = UdpSocket::bind("192.0.2.1:7000").expect("an address of v0");
         let hear = || {
-            let (mut buffer, patience) = ([0; 100], Duration::from_secs(20));
+            let (mut buffer, patience) = ([0; 100], Duration::from_secs(120));
             socket.set_read_timeout(Some(patience)).expect("a timeout");
             let (len, from) = socket.recv_from(&mut buffer).expect("a datagram");
             assert_eq!(from.to_string(), "192.0.2.2:7001");

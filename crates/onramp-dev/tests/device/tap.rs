@@ -22,7 +22,7 @@ use onramp_queue::{Layer, Packet, PacketList, PartialChecksum};
 use crate::namespace::in_namespace;
 
 /// Longest wait for a packet that must come.
-pub(crate) const PATIENCE_NS: u64 = 20_000_000_000;
+pub(crate) const PATIENCE_NS: u64 = 120_000_000_000;
 
 pub(crate) fn ip(line: &str) {
     let status = Command::new("ip").args(line.split(' ')).status().expect("ip runs");
@@ -108,7 +108,7 @@ fn frames_go_both_ways() {
                 (0..6).for_each(|byte| bytes.swap(byte, byte + 6));
             }
             send(&mut tap, packet);
-            socket.set_read_timeout(Some(Duration::from_secs(20))).expect("a timeout");
+            socket.set_read_timeout(Some(Duration::from_secs(120))).expect("a timeout");
             let mut buffer = [0; 100];
             let (len, from) = socket.recv_from(&mut buffer).expect("the answer");
             assert_eq!(

@@ -443,7 +443,7 @@ fn far_end(offload: bool) -> (Tap, [UdpSocket; 2]) {
     }
     let sockets = ["192.0.2.1:7001", "[2001:db8::1]:7001"].map(|addr| {
         let socket = reachable(addr);
-        socket.set_read_timeout(Some(Duration::from_secs(20))).expect("a timeout");
+        socket.set_read_timeout(Some(Duration::from_secs(120))).expect("a timeout");
         socket
     });
     (device, sockets)

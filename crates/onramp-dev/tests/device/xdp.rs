@@ -21,7 +21,7 @@ use onramp_queue::{DropReason, Layer, Packet, PacketList};
 use crate::namespace::in_namespace;
 
 /// How long a test waits for something that has to happen.
-const PATIENCE_NS: u64 = 20_000_000_000;
+const PATIENCE_NS: u64 = 120_000_000_000;
 
 /// A veth pair: `x0` for AF_XDP, `x1` for the kernel, which knows a neighbour 192.0.2.2.
 const PAIR: [&str; 7] = [
@@ -102,7 +102,7 @@ fn frames_go_both_ways() {
             let mut receiver = xdp.receiver().expect("it receives");
             assert!(xdp.receiver().is_none(), "there is one");
             let socket = UdpSocket::bind("192.0.2.1:7000").expect("an address of x1");
-            socket.set_read_timeout(Some(Duration::from_secs(20))).expect("a timeout");
+            socket.set_read_timeout(Some(Duration::from_secs(120))).expect("a timeout");
             socket.send_to(b"a question", "192.0.2.2:7001").expect("it is sent");
             let mut packet = receive(&mut receiver);
             assert_eq!((packet.payload().len(), packet.len), (52, 52));
@@ -149,7 +149,7 @@ fn what_cannot_be_sent_is_dropped_for_its_reason() {
         let mut xdp = Xdp::open("x0", 0, options).expect("root in its namespace may");
         assert!(xdp.receiver().is_none(), "it only transmits");
         let socket = UdpSocket::bind("192.0.2.1:7000").expect("an address of x1");
-        socket.set_read_timeout(Some(Duration::from_secs(20))).expect("a timeout");
+        socket.set_read_timeout(Some(Duration::from_secs(120))).expect("a timeout");
         let large = DropReason::MessageSize;
         // One does not fit a frame of the memory, and the other, of 1,519 bytes, is larger than
         // what an MTU of 1,500 and the tag of a VLAN allow.

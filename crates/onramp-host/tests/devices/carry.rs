@@ -9,7 +9,7 @@ use onramp::{Clock as _, Link};
 use super::*;
 
 /// Time limit for each wait in the tests. No expected event takes so long.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Sends `count` packets of 100 bytes, and waits until the link holds no packet.
 pub(super) fn send(host: &Host, device: &str, count: usize) {

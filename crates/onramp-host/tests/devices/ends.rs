@@ -9,7 +9,7 @@ use onramp::{Clock as _, Mapping, TrySendError};
 
 use super::*;
 
-const PATIENCE: Duration = Duration::from_secs(50);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 #[test]
 fn a_view_of_a_device_has_all_that_ip_shows() {

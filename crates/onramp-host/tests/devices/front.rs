@@ -11,7 +11,7 @@ use onramp::{Clock as _, DropReason, Link, Mapping, TrySendError};
 use super::*;
 
 /// Time limit for each wait in the tests. No expected event takes so long.
-const PATIENCE: Duration = Duration::from_secs(50);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Sends `count` packets of 100 bytes to each of the ports 1 to 4, through the given port of the
 /// link, and waits until the link holds no packet.

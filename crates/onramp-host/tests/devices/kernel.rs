@@ -11,7 +11,7 @@ use onramp::dev::MonotonicClock;
 use super::*;
 
 /// Longest wait for the kernel, which shows the change of a carrier some time after the command.
-const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A network namespace of the kernel. Dropping the value deletes the namespace.
 struct Namespace(String);

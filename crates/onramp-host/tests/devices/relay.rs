@@ -13,7 +13,7 @@ use onramp::dev::MonotonicClock;
 use super::*;
 
 /// Time limit for each wait in the tests. No expected event takes so long.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 fn socket(own: &str) -> UdpSocket {
     let socket = UdpSocket::bind(own).expect("a socket");

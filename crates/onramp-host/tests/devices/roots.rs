@@ -10,7 +10,7 @@ use onramp::{Clock as _, DropReason, Link, Mapping, PortError};
 
 use super::*;
 
-const PATIENCE: Duration = Duration::from_secs(50);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Sends 10 packets to each of the 4 queues, and waits until the qdiscs have handled them.
 fn send_to_each(link: &Link) {

@@ -21,7 +21,7 @@ use crate::common::{LONG, SHORT, balanced, credits, in_time, now, until};
 use crate::trap::Trap;
 
 /// Time limit for a child that nothing blocks.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The copies of a link, a sender and a flow that a child uses.
 struct World {

@@ -165,7 +165,7 @@ fn a_removal_waits_for(packets: u32) {
         leave(&Waker::from(nosy.clone()), &mut sender, &flow);
         let removes = link.clone();
         let removes =
-            thread::Builder::new().spawn(move || removes.remove_port(0, Duration::from_secs(20)));
+            thread::Builder::new().spawn(move || removes.remove_port(0, Duration::from_secs(120)));
         until("the port takes nothing", || {
             // A port that is being removed accepts no packets, so `try_send` fails.
             let mut other = link.sender();

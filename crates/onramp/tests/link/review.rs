@@ -155,11 +155,11 @@ fn a_rate_that_rises_lets_those_who_wait_go() {
         }
         let began = now();
         let waits =
-            thread::Builder::new().spawn(move || sender.flush(Duration::from_secs(20))).unwrap();
+            thread::Builder::new().spawn(move || sender.flush(Duration::from_secs(200))).unwrap();
         thread::sleep(SHORT);
         link.set_rate(Rate::bytes_per_second(0)).unwrap();
         assert!(waits.join().unwrap(), "without a limit");
-        assert!(now().since(began) < 10_000_000_000, "it slept to its deadline");
+        assert!(now().since(began) < 100_000_000_000, "it slept to its deadline");
     });
 }
 

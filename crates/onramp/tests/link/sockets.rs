@@ -37,7 +37,7 @@ fn links_talk_to_each_other() {
         let mut sender = one.sender();
         let flow = sender.flow_with(address(&other, port), Mapping::Port(port));
         sender.send(&flow, b"a question").expect("the link is open");
-        sender.flush(Duration::from_secs(20));
+        sender.flush(Duration::from_secs(120));
         let packet = receive(&mut questions, 1).pop_front().expect("it came");
         let question = Datagram::of(&packet).expect("an IP packet");
         assert_eq!((question.data, question.source), (&b"a question"[..], address(&one, port)));
@@ -45,7 +45,7 @@ fn links_talk_to_each_other() {
         let mut sender = other.sender();
         let flow = sender.flow_with(question.source, Mapping::Port(port));
         sender.send(&flow, b"an answer").expect("the link is open");
-        sender.flush(Duration::from_secs(20));
+        sender.flush(Duration::from_secs(120));
         let packet = receive(&mut answers, 1).pop_front().expect("it came");
         assert_eq!(Datagram::of(&packet).expect("an IP packet").data, b"an answer");
     }

@@ -145,7 +145,7 @@ mod tests {
             Err(error) => return eprintln!("skipped: {error}"),
         };
         let server = space.run(|| UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))).expect("a port");
-        server.set_read_timeout(Some(Duration::from_secs(20))).expect("it is open");
+        server.set_read_timeout(Some(Duration::from_secs(120))).expect("it is open");
         let port = server.local_addr().expect("an address").port();
         let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
         socket.set_nonblocking(true).expect("it is open");

@@ -31,7 +31,7 @@ fn frames_without_carrier_are_lost_and_counted() {
     in_namespace("xdp::edges::frames_without_carrier_are_lost_and_counted", &PAIR, || {
         let mut xdp = Xdp::open("x0", 0, SENDS).expect("root in its namespace may");
         let socket = UdpSocket::bind("192.0.2.1:7000").expect("an address of x1");
-        socket.set_read_timeout(Some(Duration::from_secs(20))).expect("a timeout");
+        socket.set_read_timeout(Some(Duration::from_secs(120))).expect("a timeout");
         ip("link set x1 down");
         let (mut burst, mut done) = ((0..5_000).map(numbered).collect(), PacketList::new());
         for _ in 0..10 {

@@ -98,7 +98,7 @@ mod tests {
 
     fn pair() -> (Udp, UdpSocket) {
         let sink = UdpSocket::bind("127.0.0.1:0").expect("a socket");
-        sink.set_read_timeout(Some(Duration::from_secs(20))).expect("a timeout");
+        sink.set_read_timeout(Some(Duration::from_secs(120))).expect("a timeout");
         let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
         socket.connect(sink.local_addr().expect("an address")).expect("it is local");
         (Udp::new(socket, onramp_dev::UdpOptions::default()).expect("a device"), sink)
