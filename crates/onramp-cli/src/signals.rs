@@ -173,15 +173,21 @@ pub(crate) struct Heedful<'s, R> {
 
 impl<R: Read + AsFd> Read for Heedful<'_, R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let mut both = [
-            PollFd::new(&self.input, PollFlags::IN),
-            PollFd::new(&self.signals.heard, PollFlags::IN),
-        ];
-        poll(&mut both, None)?;
-        if !both[1].revents().is_empty() {
-            return Err(io::Error::other("interrupted by a signal"));
+        loop {
+            let mut both = [
+                PollFd::new(&self.input, PollFlags::IN),
+                PollFd::new(&self.signals.heard, PollFlags::IN),
+            ];
+            poll(&mut both, None)?;
+            if !both[1].revents().is_empty() {
+                return Err(io::Error::other("interrupted by a signal"));
+            }
+            match self.input.read(buffer) {
+                // Another program that reads the same pipe was faster.
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                read => return read,
+            }
         }
-        self.input.read(buffer)
     }
 }
 

@@ -3,10 +3,12 @@
 use std::fs::{self, File};
 use std::io::{self, BufReader, Cursor, Read};
 use std::os::fd::AsFd as _;
+use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow};
 use onramp::Spec;
+use rustix::fs::{Mode, OFlags};
 
 use super::rate_with_unit;
 use crate::capture::{self, Beginning};
@@ -68,8 +70,11 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     let qdisc = qdisc(args.qdisc.as_deref(), args.rate.as_deref())?;
     let to = args.to.resolve()?;
-    // A file that is a pipe may keep this program waiting, so there a signal ends the program.
-    let heeds = stdin || fs::metadata(&args.from).is_ok_and(|about| about.is_file());
+    let kind = fs::metadata(&args.from).map(|about| about.file_type());
+    let pipe = !stdin && kind.as_ref().is_ok_and(|kind| kind.is_fifo());
+    // A device, such as a terminal, may keep this program waiting, so there a signal ends the
+    // program.
+    let heeds = stdin || pipe || kind.is_ok_and(|kind| kind.is_file());
     let signals = heeds.then(Signals::listen).transpose()?;
     let mut outbox = Outbox::open(to, &qdisc, signals.as_ref())?;
 
@@ -78,6 +83,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     for _ in 0..args.loops {
         read = if stdin {
             read_stdin(signals.as_ref(), &mut counts, &mut outbox)
+        } else if let (true, Some(signals)) = (pipe, &signals) {
+            read_pipe(&args.from, signals, &mut counts, &mut outbox)
         } else {
             read_capture(&args.from, &mut counts, |flow, payload| outbox.send(flow, payload))
         };
@@ -137,6 +144,23 @@ fn read_stdin(
     read_lines(head.chain(BufReader::new(stdin)), longest, counts, |text| {
         outbox.send(TEXT_FLOW, text)
     })
+}
+
+/// Sends the capture that comes through a named pipe. A signal ends the reading, also while no
+/// program writes.
+fn read_pipe(
+    path: &Path,
+    signals: &Signals,
+    counts: &mut Counts,
+    outbox: &mut Outbox<'_>,
+) -> Result<()> {
+    // Without NONBLOCK, opening waits until a program opens the pipe to write.
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let name = path.display().to_string();
+    let input = rustix::fs::open(path, flags, Mode::empty());
+    let input = File::from(input.with_context(|| format!("cannot read {name}"))?);
+    let send = |flow, payload: &[u8]| outbox.send(flow, payload);
+    read_capture_from(Heedful { input, signals }, &name, counts, send)
 }
 
 /// Returns the link's qdisc in the syntax of `tc`: the qdisc that the user gave, to which the

@@ -288,6 +288,6 @@ fn bridges_are_compared_and_documented() {
         let goodput = row["goodput_bits_per_second"].as_f64().expect("a number");
         let range = if is_shaped { 1.0..1.5e8 } else { 1.0..f64::INFINITY };
         assert!(range.contains(&goodput), "{row}");
-        assert!(row["idle_ns"]["samples"].as_u64().is_some_and(|n| (1..400).contains(&n)), "{row}");
+        assert!(row["idle_ns"]["samples"].as_u64().is_some_and(|n| n > 0), "{row}");
     }
 }

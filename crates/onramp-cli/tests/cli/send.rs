@@ -8,10 +8,11 @@ use std::process::{Output, Stdio};
 use std::time::Duration;
 
 use etherparse::PacketBuilder;
+use rustix::fs::{CWD, mkfifoat};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use super::{assert_documented_keys, assert_fails, onramp, run, stderr};
+use super::{assert_documented_keys, assert_fails, onramp, run, stderr, wait_until};
 
 /// Returns the socket of a receiver, and the URL by which `onramp send` reaches it.
 fn receiver() -> (UdpSocket, String) {
@@ -297,8 +298,8 @@ fn a_line_is_sent_before_the_next_one_comes() {
     assert!(child.wait().expect("the program ends").success());
 }
 
-/// A signal ends the sending, whether the command waits for the qdisc or for more input. It says
-/// how many datagrams have left.
+/// A signal ends the sending, whether the command waits for the qdisc or for more input, from
+/// standard input or from a named pipe. It says how many datagrams have left.
 #[test]
 fn an_interrupted_command_says_what_it_sent() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -306,7 +307,9 @@ fn an_interrupted_command_says_what_it_sent() {
     let capture = pcap(1, &vec![(&frame[..], frame.len()); 50]);
     let capture = write(folder.path(), "slow.pcap", &capture);
     let slow = "tbf rate 8kbit burst 2kb limit 1mb";
-    for (from, loops) in [(&*capture, "1"), (&capture, "1000000"), ("-", "1")] {
+    let named = folder.path().join("pipe").display().to_string();
+    mkfifoat(CWD, &named, 0o600.into()).expect("room");
+    for (from, loops) in [(&*capture, "1"), (&capture, "1000000"), ("-", "1"), (&named, "1")] {
         let (socket, to) = receiver();
         let words = ["send", &to, "--from", from, "--qdisc", slow, "--loop", loops, "--json", "-"];
         let mut child = onramp(words)
@@ -317,11 +320,17 @@ fn an_interrupted_command_says_what_it_sent() {
             .expect("the program runs");
         let mut pipe = child.stdin.take().expect("a pipe");
         writeln!(pipe, "a line").expect("the program reads");
+        // The writer stays, as a tcpdump that captures does.
+        let writer = (from == named).then(|| {
+            let mut writer = fs::File::create(&named).expect("the program reads");
+            writer.write_all(&pcap(1, &[(&frame, frame.len())])).expect("the program reads");
+            writer
+        });
         socket.set_read_timeout(Some(Duration::from_secs(60))).expect("a timeout");
         socket.recv(&mut [0; 2_000]).expect("the first datagram leaves at once");
         kill_process(Pid::from_child(&child), Signal::INT).expect("it runs");
         let output = child.wait_with_output().expect("the program ends");
-        drop(pipe);
+        drop((pipe, writer));
         let what = format!("{from}, {loops} loops");
         assert_eq!(output.status.code(), Some(130), "{what}: {}", stderr(&output));
         assert_eq!(stderr(&output), "onramp: interrupted by SIGINT\n", "{what}");
@@ -331,8 +340,28 @@ fn an_interrupted_command_says_what_it_sent() {
         let dropped: u64 = summary["drops"].as_object().expect("drops").values().map(count).sum();
         let (submitted, sent) = (count(&summary["submitted"]), count(&summary["sent"]));
         assert!(sent > 0 && sent + dropped == submitted, "{what}: {summary}");
-        assert_eq!(from == "-", dropped == 0, "{what}: {summary}");
+        assert_eq!(from != capture, dropped == 0, "{what}: {summary}");
     }
+}
+
+/// A signal also ends a command that waits for a program that would write into a named pipe.
+#[test]
+fn a_pipe_without_a_writer_does_not_hold_the_command() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let named = folder.path().join("pipe").display().to_string();
+    mkfifoat(CWD, &named, 0o600.into()).expect("room");
+    let (_socket, to) = receiver();
+    let child = onramp(["send", &to, "--from", &named]).stderr(Stdio::piped()).spawn();
+    let child = child.expect("the program runs");
+    wait_until("the program opens the pipe", || {
+        let open = fs::read_dir(format!("/proc/{}/fd", child.id())).into_iter().flatten();
+        let mut open = open.filter_map(|entry| fs::read_link(entry.ok()?.path()).ok());
+        open.any(|file| file == Path::new(&named))
+    });
+    kill_process(Pid::from_child(&child), Signal::INT).expect("it runs");
+    let output = child.wait_with_output().expect("the program ends");
+    assert_eq!(output.status.code(), Some(130), "{}", stderr(&output));
+    assert_eq!(stderr(&output), "onramp: interrupted by SIGINT\n");
 }
 
 #[test]

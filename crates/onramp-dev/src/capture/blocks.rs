@@ -31,6 +31,8 @@ const MAGICS: [[u8; 4]; 7] = [
     PCAPNG,
 ];
 const PCAPNG: [u8; 4] = [0x0a, 0x0d, 0x0d, 0x0a];
+/// The bytes 8 to 11 of a pcapng file whose numbers begin with the most significant byte.
+const BIG_ENDIAN: &[u8; 4] = &[0x1a, 0x2b, 0x3c, 0x4d];
 /// The first bytes by which compressed files are known, each with the program that decompresses
 /// such files. [`DIGIT`] stands for any digit. The bytes of bzip2 are so many because text may
 /// begin with the first three.
@@ -43,8 +45,11 @@ const COMPRESSED: [(&[u8], &str); 4] = [
     (b"BZh?1AY&SY", "bzcat"),
 ];
 const DIGIT: u8 = b'?';
-/// Number of the first bytes of an input that say what it is.
-const HEAD: usize = 10;
+/// Number of the first bytes of an input that say what it is, and, if it is a capture, how long its
+/// header is.
+const HEAD: usize = 12;
+/// Size in bytes of the header of a pcap file.
+const PCAP_HEADER: u64 = 24;
 
 /// What an input is, as far as its first bytes tell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -213,8 +218,12 @@ impl<'i> Blocks<'i> {
         other: &str,
         unpack: impl FnOnce(&str) -> String,
     ) -> io::Result<Self> {
+        // The header is read by itself, because the parser expects that its first read returns the
+        // whole header.
         let mut head = Vec::new();
         let read = input.by_ref().take(HEAD as u64).read_to_end(&mut head);
+        let rest = header(&head).saturating_sub(HEAD as u64);
+        let read = read.and_then(|_| input.by_ref().take(rest).read_to_end(&mut head));
         read.map_err(|error| cannot_read(name, &error))?;
         let (beginning, _) = Beginning::of(&head);
         let capture = beginning == Beginning::Capture;
@@ -342,6 +351,18 @@ enum Problem {
     Damaged,
 }
 
+/// Returns the length in bytes of the header of the capture that begins with `head`, but at most
+/// the size of the buffer. If it is no capture, returns zero.
+fn header(head: &[u8]) -> u64 {
+    if Beginning::of(head).0 != Beginning::Capture {
+        return 0;
+    }
+    let words = head.as_chunks::<4>().0;
+    let [PCAPNG, length, order] = words else { return PCAP_HEADER };
+    let read = if order == BIG_ENDIAN { u32::from_be_bytes } else { u32::from_le_bytes };
+    u64::from(read(*length)).min(BUFFER as u64)
+}
+
 /// Returns the length of a pcapng block if that length is less than `BLOCK_MIN`. The caller must
 /// not pass such a block to the parser, which would subtract below zero. The function does not know
 /// the byte order of the file, so it takes the smaller of both readings. If this one is wrong, the
@@ -361,29 +382,27 @@ fn taken(failed: &Failed) -> Option<io::Error> {
     failed.lock().unwrap_or_else(PoisonError::into_inner).take()
 }
 
-/// An input that always fills the whole buffer that it is given, unless the input ends, and that
-/// keeps the error with which a read failed.
+/// An input that keeps the error with which a read failed.
 struct Source<R> {
     input: R,
     failed: Failed,
 }
 
 impl<R: Read> Read for Source<R> {
+    /// Returns what the input has, so that the packets of a capture that is being written can be
+    /// taken as they come.
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let mut filled = 0;
-        while filled < buffer.len() {
-            match self.input.read(&mut buffer[filled..]) {
-                Ok(0) => break,
-                Ok(count) => filled += count,
+        loop {
+            match self.input.read(buffer) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => {
                     let kind = error.kind();
                     *self.failed.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
                     return Err(kind.into());
                 }
+                read => return read,
             }
         }
-        Ok(filled)
     }
 }
 
@@ -426,6 +445,71 @@ mod tests {
             let (head, found) = begins(&mut input).expect("bytes");
             assert_eq!((found, head.len()), (Beginning::Other, taken), "{text:?}: {head:?}");
             assert_eq!([&head, input].concat(), text);
+        }
+    }
+
+    /// A pipe whose writer writes these pieces, and then waits for the packets to be taken.
+    struct Live(std::vec::IntoIter<Vec<u8>>);
+
+    impl Read for Live {
+        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+            let piece = self.0.as_mut_slice().first_mut().expect("the reader waits for ever");
+            let count = piece.len().min(buffer.len());
+            buffer[..count].copy_from_slice(&piece[..count]);
+            piece.drain(..count);
+            if piece.is_empty() {
+                self.0.next();
+            }
+            Ok(count)
+        }
+    }
+
+    #[test]
+    fn a_packet_is_taken_before_the_next_one_is_written() {
+        let pcap = |to: fn(u32) -> [u8; 4]| {
+            let header = [0xa1b2_c3d4, 0x0002_0004, 0, 0, 1_500, 1].map(to).concat();
+            vec![header, [&[0, 0, 4, 4].map(to).concat()[..], b"data"].concat()]
+        };
+        let pcapng = |to: fn(u32) -> [u8; 4], option: &[u8]| {
+            let block = |kind: u32, body: &[u8]| {
+                let length = to(12 + u32::try_from(body.len()).expect("short"));
+                [&to(kind)[..], &length, body, &length].concat()
+            };
+            let version = if to(1)[0] == 1 { [1, 0, 0, 0] } else { [0, 1, 0, 0] };
+            let section = [&to(0x1a2b_3c4d)[..], &version, &[0xff; 8], option].concat();
+            let packet = [&[0, 0, 0, 4, 4].map(to).concat()[..], b"data"].concat();
+            let link = if to(1)[0] == 1 { [1, 0, 0, 0] } else { [0, 1, 0, 0] };
+            let interface = [&link[..], &to(1_500)].concat();
+            vec![block(0x0a0d_0d0a, &section), block(1, &interface), block(6, &packet)]
+        };
+        // The second section header has an option, a comment of four bytes.
+        let all = [
+            pcap(u32::to_le_bytes),
+            pcap(u32::to_be_bytes),
+            pcapng(u32::to_le_bytes, b""),
+            pcapng(u32::to_be_bytes, b"\0\x01\0\x04text"),
+        ];
+        for pieces in all {
+            let bytes: Vec<Vec<u8>> = pieces.concat().into_iter().map(|byte| vec![byte]).collect();
+            for input in [pieces.clone(), bytes, vec![pieces.concat()]] {
+                let live = Live(input.into_iter());
+                let mut blocks = Blocks::new(live, "live", Advice::default()).expect("a header");
+                let mut data = Vec::new();
+                for _ in &pieces {
+                    let take = |block: PcapBlockOwned<'_>| {
+                        data = match block {
+                            PcapBlockOwned::Legacy(record) => record.data.to_vec(),
+                            PcapBlockOwned::NG(pcap_parser::Block::EnhancedPacket(packet)) => {
+                                packet.data.to_vec()
+                            }
+                            _ => Vec::new(),
+                        };
+                        Ok::<(), ()>(())
+                    };
+                    blocks.next(take).expect("it is sound").expect("there is one more");
+                }
+                assert_eq!(data, b"data", "{pieces:?}");
+            }
         }
     }
 }
