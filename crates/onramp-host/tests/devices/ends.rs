@@ -202,7 +202,7 @@ fn a_device_that_is_deleted_is_closed() {
 /// cannot leave in time.
 #[test]
 fn devices_share_the_time_to_end() {
-    const COUNT: u32 = 30;
+    const COUNT: u32 = 100;
     let mut host = Host::new();
     for number in 0..COUNT {
         for line in [
@@ -215,10 +215,10 @@ fn devices_share_the_time_to_end() {
         let flow = sender.flow_with(None, Mapping::Port(0));
         sender.try_send(&flow, b"stays").expect("there is room");
     }
-    // The host closes the devices one after another, each with a time limit of 20 ms / 30. If it
-    // multiplied instead, the limit of each would be 30 * 20 ms, and the close would take 30 * 30 *
-    // 20 ms = 18 s.
+    // The host closes the devices one after another, each with a time limit of 20 ms / 100. If it
+    // multiplied instead, the limit of each would be 100 * 20 ms, and the close would take 100 *
+    // 100 * 20 ms = 200 s.
     let begun = MonotonicClock.now();
     host.close(Duration::from_millis(20));
-    assert!(MonotonicClock.now().since(begun) < 9_000_000_000);
+    assert!(MonotonicClock.now().since(begun) < 100_000_000_000);
 }

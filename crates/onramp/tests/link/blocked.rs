@@ -13,7 +13,7 @@ use crate::trap::Trap;
 const PORTS: usize = 8;
 /// Longest time that a test allows for a close that waits one second for a blocked device,
 /// nanoseconds. It is far longer than a second, because the machine may be slow.
-const HANG_NS: u64 = 20_000_000_000;
+const HANG_NS: u64 = 60_000_000_000;
 
 /// Submits a packet that leaves `ns` nanoseconds from now. So a runner sends the packet, unless the
 /// submitting thread is so slow that the packet is already due.

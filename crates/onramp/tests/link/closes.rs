@@ -16,7 +16,7 @@ use crate::common::{Fates, Gate, LONG, SHORT, balanced, credits, in_time, now, u
 use crate::trap::{Mortal, Trap};
 
 /// Time limit of a close that no device delays, nanoseconds.
-const KEPT_NS: u64 = 10_000_000_000;
+const KEPT_NS: u64 = 60_000_000_000;
 
 /// A device that never has room, and may block the threads that call it.
 #[derive(Debug, Default)]
