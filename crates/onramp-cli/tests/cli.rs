@@ -55,10 +55,10 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-/// Waits until `is` returns true. Panics with `what` if that takes more than a minute.
+/// Waits until `is` returns true. Panics with `what` if that takes more than two minutes.
 fn wait_until(what: &str, mut is: impl FnMut() -> bool) {
     const LOOK: Duration = Duration::from_millis(5);
-    let looks = Duration::from_secs(60).as_millis() / LOOK.as_millis();
+    let looks = Duration::from_secs(120).as_millis() / LOOK.as_millis();
     let seen = (0..looks).any(|_| {
         is() || {
             thread::sleep(LOOK);

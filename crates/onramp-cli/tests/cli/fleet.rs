@@ -1,5 +1,6 @@
 //! `onramp fleet` and daemons in a fleet, with a real engine.
 
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
@@ -40,7 +41,8 @@ impl Engine {
             return None;
         };
         let engine = Self { _program: Ends(child) };
-        wait_until("the engine listens", || socket.exists());
+        // The file of the socket is there a moment before the engine listens.
+        wait_until("the engine listens", || UnixStream::connect(&socket).is_ok());
         Some(engine)
     }
 }

@@ -1,14 +1,13 @@
 //! Tests of `onramp top` and `onramp monitor`, with a daemon and without.
 
 use std::io::{BufRead as _, BufReader, Write as _};
-use std::os::unix::net::UnixListener;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
 
 use serde_json::Value;
 
-use super::{assert_fails, onramp, run, stderr};
+use super::{assert_fails, onramp, run, stderr, wait_until};
 
 /// A daemon whose socket is in `folder`. The daemon is killed when this value is dropped.
 pub(super) struct Daemon(Child);
@@ -19,13 +18,9 @@ impl Daemon {
         let mut daemon = onramp(["daemon", "--socket"]);
         let child = daemon.arg(&socket).stdin(Stdio::null()).stderr(Stdio::null()).spawn();
         let started = Self(child.expect("the program runs"));
-        for _ in 0..600 {
-            if socket.exists() {
-                return started;
-            }
-            std::thread::sleep(Duration::from_millis(50));
-        }
-        panic!("no socket within 30 s");
+        // The file of the socket is there a moment before the daemon listens.
+        wait_until("the daemon listens", || UnixStream::connect(&socket).is_ok());
+        started
     }
 }
 

@@ -1,5 +1,6 @@
 //! The limits and hosts of a fleet at `/api/v1/fleet` and on the web page, with a real engine.
 
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -40,7 +41,8 @@ fn start_engine(folder: &Path) -> Running {
         .stdout(Stdio::null())
         .spawn();
     let redis = Running(redis.expect("it is there"));
-    until("the engine listens", || socket.exists().then_some(()));
+    // The file of the socket is there a moment before the engine listens.
+    until("the engine listens", || UnixStream::connect(&socket).ok());
     redis
 }
 

@@ -28,13 +28,13 @@ impl Drop for Running {
     }
 }
 
-/// Calls `ask` again and again until it returns a value. Panics after a minute.
+/// Calls `ask` again and again until it returns a value. Panics after two minutes.
 pub(crate) fn until<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
-    for _ in 0..600 {
+    for _ in 0..1_200 {
         if let Some(found) = ask() {
             return found;
         }
         std::thread::sleep(Duration::from_millis(100));
     }
-    panic!("waited a minute for {what}");
+    panic!("waited two minutes for {what}");
 }
