@@ -41,7 +41,8 @@ pub(crate) fn column<'py, T: Element>(
         );
         return Err(PyTypeError::new_err(text));
     }
-    let array = numpy.call_method1("ascontiguousarray", (&given, dtype::<T>(py)))?;
+    // One piece, and each number at an address that suits it: a copy only if it must be.
+    let array = numpy.call_method1("require", (&given, dtype::<T>(py), ["C", "A"]))?;
     if !array.is(&given) {
         let same: bool = numpy.call_method1("array_equal", (&array, &given))?.extract()?;
         if !same {

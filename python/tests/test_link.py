@@ -229,6 +229,21 @@ def test_a_close_drops_what_is_left_and_ends_waits(receiver):
     run(main())
 
 
+def test_a_cancelled_close_closes(receiver):
+    async def main():
+        link = onramp.Link(HERE, qdisc="netem delay 200s", credits=4)
+        await link.send(receiver.getsockname(), b"x")
+        descriptor = link.fileno()
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(link.aclose(None), 0.05)
+        assert not asyncio.get_running_loop().remove_reader(descriptor), "the loop has forgotten it"
+        assert link.stats()["dropped"] == {"purged": 1}
+        with pytest.raises(OSError, match="the link is closed"):
+            await link.send(receiver.getsockname(), b"z")
+
+    run(main())
+
+
 def test_without_asyncio_the_program_runs_the_link(receiver):
     link = onramp.Link(HERE, qdisc="tbf rate 1mbit burst 1600 limit 100kb")
     assert link.run() is None

@@ -107,6 +107,15 @@ def test_results_by_hand():
     assert (stats["sent"], stats["dropped"], tree.now) == (4, {"overlimit": 1}, 6 * MS), "the link is free then"
 
 
+def test_arrays_may_be_at_any_address():
+    file = b"head" + np.array([0, 0, 0], np.int64).tobytes()
+    times = np.frombuffer(file, np.int64, offset=4)
+    lengths = np.array([[1250, 0]] * 3)[:, 0]
+    assert not lengths.flags.c_contiguous
+    replay = onramp.Tree("pfifo").replay(times, lengths, rate="10mbit")
+    assert replay.departures.tolist() == [0, MS, 2 * MS]
+
+
 def test_the_tree_goes_on_after_a_replay():
     tree = onramp.Tree("netem delay 1s limit 2")
     tree.enqueue(0, 60)

@@ -169,7 +169,8 @@ typedef struct onramp_pkt {
     uint8_t ecn;
     /* Out: why the packet was dropped, one of `ONRAMP_DROP_...`; 0: it was not. */
     uint8_t drop_reason;
-    /* Out: 1 if netem made the packet as a duplicate, else 0. */
+    /* Out, for a tree: 1 if netem made the packet as a duplicate, else 0. For a device: 0, also
+     * for duplicates, which have the cookie of their original. */
     uint8_t made;
     /* Set to 0. */
     uint32_t reserved;
@@ -424,7 +425,8 @@ int onramp_tree_backlog(struct onramp_tree *tree, uint64_t *packets, uint64_t *b
  * takes each packet as soon as the tree lets it go. Packet `i` arrives at `in_ns[i]` (never before
  * the packet before it), has `len[i]` bytes and belongs to flow `flow[i]` (NULL: all to one).
  * Writes when it left to `out_ns[i]`, `UINT64_MAX` if it was dropped, and its drop reason to
- * `why[i]` (NULL: not wanted). Packets that have not left an hour of virtual time after the last
+ * `why[i]` (NULL: not wanted; 0: it left). A packet that `netem` has duplicated counts as left as
+ * soon as one of the two leaves. Packets that have not left an hour of virtual time after the last
  * one that did are dropped.
  *
  * Returns 0. -EBUSY: the tree holds packets, or dropped packets that were not taken.

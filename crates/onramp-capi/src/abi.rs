@@ -72,7 +72,8 @@ pub struct Pkt {
     pub ecn: u8,
     /// Out: why the packet was dropped, one of `ONRAMP_DROP_...`; 0: it was not.
     pub drop_reason: u8,
-    /// Out: 1 if netem made the packet as a duplicate, else 0.
+    /// Out, for a tree: 1 if netem made the packet as a duplicate, else 0. For a device: 0, also
+    /// for duplicates, which have the cookie of their original.
     pub made: u8,
     /// Set to 0.
     pub reserved: u32,

@@ -101,6 +101,7 @@ pub(crate) fn run(
     let tree = sim.wire().tree();
     tree.stats(&mut |name, value| stats.push((name, value)));
     let held = tree.backlog();
+    sim.wire().held(&mut |flow, bytes, came| sink.note_held(flow, bytes, came));
     drop(sim);
     let (read, failed) = player.into_inner().into_read();
     let failed = failed.map_err(Error::new);

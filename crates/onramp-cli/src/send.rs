@@ -8,7 +8,7 @@ mod outbox;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-pub(crate) use self::capture::{read as read_capture, read_from as read_capture_from};
+pub(crate) use self::capture::{ADVICE, read as read_capture};
 pub(crate) use self::lines::read as read_lines;
 pub(crate) use self::outbox::{Outbox, Summary, TEXT_FLOW};
 

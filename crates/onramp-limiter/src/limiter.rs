@@ -125,7 +125,8 @@ impl Limiter {
     /// the rate stays exact. Zero tokens of a type cost nothing.
     ///
     /// A user that has to wait may come back with another request: what was kept is used for it,
-    /// and what is too much is given back.
+    /// and what is too much is given back. Tokens of a type that the other request does not want
+    /// stay kept, until a request wants them or [`abandon`](Self::abandon) gives them back.
     ///
     /// # Errors
     ///

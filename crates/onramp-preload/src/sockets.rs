@@ -9,13 +9,16 @@ use rustix::io::Errno;
 
 use crate::message;
 use crate::state::{Route, Sockets};
-use crate::sys::{self, Kept};
+use crate::sys::{self, Kept, is_of};
 
 /// The sockets from which datagrams have to leave.
 #[derive(Debug, Default)]
 pub(crate) struct Table {
     /// Duplicates of descriptors, by the numbers of their sockets.
     kept: HashMap<u64, Arc<Kept>>,
+    /// The program's own descriptors of sockets for which there can be no duplicate. They serve as
+    /// long as the program leaves them open.
+    own: HashMap<u64, c_int>,
     /// The socket whose program is just sending, and its descriptor.
     pub(crate) at_hand: Option<(u64, c_int)>,
 }
@@ -36,7 +39,8 @@ impl Table {
 impl Sockets for Table {
     fn send(&mut self, route: &Route, ecn: u8, payload: &[u8]) -> Result<(), Errno> {
         let kept = || self.kept.get(&route.socket).and_then(|kept| kept.fd());
-        let fd = self.fd_at_hand(route.socket).or_else(kept).ok_or(Errno::BADF)?;
+        let own = || self.own.get(&route.socket).copied().filter(|fd| is_of(*fd, route.socket));
+        let fd = self.fd_at_hand(route.socket).or_else(kept).or_else(own).ok_or(Errno::BADF)?;
         if ecn == route.ecn {
             return sys::send(fd, &route.name, &route.control, payload, route.flags);
         }
@@ -48,12 +52,15 @@ impl Sockets for Table {
 
     fn keep(&mut self, socket: u64) {
         let Some(fd) = self.fd_at_hand(socket) else { return };
-        let kept = self.duplicate(fd, socket);
-        self.kept.extend(kept.map(|kept| (socket, kept)));
+        match self.duplicate(fd, socket) {
+            Some(kept) => drop(self.kept.insert(socket, kept)),
+            None => drop(self.own.insert(socket, fd)),
+        }
     }
 
     fn release(&mut self, socket: u64) {
         self.kept.remove(&socket);
+        self.own.remove(&socket);
     }
 }
 

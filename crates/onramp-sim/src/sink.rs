@@ -14,8 +14,8 @@ const FLOWS: usize = 1 << 16;
 /// Counts of the packets of one flow, or of several flows together.
 #[derive(Clone, Debug, Default)]
 pub struct Counts {
-    /// Number of packets that came to the tree of qdiscs and have left it, either sent or dropped.
-    /// Packets that are still in the tree and copies are not counted.
+    /// Number of packets that came to the tree of qdiscs and have left it, either sent or dropped,
+    /// and of those that [`Sink::note_held`] has counted. Copies are not counted.
     pub packets: u64,
     /// Number of bytes in the packets that `packets` counts.
     pub bytes: u64,
@@ -42,16 +42,21 @@ pub struct Counts {
 }
 
 impl Counts {
+    fn came(&mut self, bytes: u32, at: Instant) {
+        self.packets += 1;
+        self.bytes += u64::from(bytes);
+        self.first = Some(self.first.map_or(at, |first| first.min(at)));
+    }
+
     fn note(&mut self, fate: &Fate) {
         let bytes = u64::from(fate.packet.len);
         if fate.copy {
             self.copies += 1;
+            self.first = Some(self.first.map_or(fate.came, |first| first.min(fate.came)));
         } else {
-            self.packets += 1;
-            self.bytes += bytes;
+            self.came(fate.packet.len, fate.came);
         }
         self.marked += u64::from(fate.marked);
-        self.first = Some(self.first.map_or(fate.came, |first| first.min(fate.came)));
         match fate.arrives {
             None => {
                 self.dropped_packets += 1;
@@ -130,13 +135,21 @@ impl Sink {
             Some(reason) if fate.arrives.is_none() => self.drops[reason as usize] += 1,
             _ => self.sojourns.note(fate.sojourn_ns()),
         }
-        let room = self.flows.len() < self.flows_most;
-        let flow = match self.flows.get_mut(&fate.packet.flow) {
-            Some(flow) => flow,
-            None if room => self.flows.entry(fate.packet.flow).or_default(),
-            None => &mut self.others,
-        };
-        flow.note(fate);
+        self.flow(fate.packet.flow).note(fate);
+    }
+
+    /// Counts a packet of `bytes` bytes that came to the tree at `came` and is still there at the
+    /// end: its flow wanted to send it.
+    pub fn note_held(&mut self, flow: u64, bytes: u32, came: Instant) {
+        self.total.came(bytes, came);
+        self.flow(flow).came(bytes, came);
+    }
+
+    fn flow(&mut self, key: u64) -> &mut Counts {
+        if self.flows.len() >= self.flows_most && !self.flows.contains_key(&key) {
+            return &mut self.others;
+        }
+        self.flows.entry(key).or_default()
     }
 
     /// Returns the counts of all flows together.

@@ -39,6 +39,8 @@ struct Inside {
     came: Instant,
     met: Backlog,
     ecn: u8,
+    flow: u64,
+    len: u32,
 }
 
 impl Wire {
@@ -70,6 +72,15 @@ impl Wire {
         self.tree
     }
 
+    /// Calls `note` with the flow, the length in bytes and the time of arrival of each packet that
+    /// the tree still holds, in the order in which they came. It is not called for copies that a
+    /// qdisc made.
+    pub fn held(&self, note: &mut dyn FnMut(u64, u32, Instant)) {
+        let mut held: Vec<_> = self.inside.iter().collect();
+        held.sort_by_key(|(cookie, inside)| (inside.came, **cookie));
+        held.into_iter().for_each(|(_, inside)| note(inside.flow, inside.len, inside.came));
+    }
+
     /// Returns the time at which the wire wants to act next; `None` if it waits for a packet to
     /// come.
     pub(crate) fn due(&self) -> Option<Instant> {
@@ -88,7 +99,8 @@ impl Wire {
     pub(crate) fn take(&mut self, now: Instant, mut pkt: Packet, fates: &mut VecDeque<Fate>) {
         self.idle = 0;
         pkt.enqueued_ns = now.0;
-        let inside = Inside { came: now, met: self.tree.backlog(), ecn: pkt.ecn };
+        let met = self.tree.backlog();
+        let inside = Inside { came: now, met, ecn: pkt.ecn, flow: pkt.flow, len: pkt.len };
         self.inside.insert(pkt.cookie, inside);
         if self.free_at > now {
             let _ = self.tree.keep_or_enqueue(now, pkt);
@@ -140,10 +152,12 @@ impl Wire {
         self.idle = 0;
         let inside = self.inside.remove(&packet.cookie);
         let copy = inside.is_none();
-        let Inside { came, met, ecn } = inside.unwrap_or_else(|| Inside {
+        let Inside { came, met, ecn, .. } = inside.unwrap_or_else(|| Inside {
             came: Instant(packet.enqueued_ns),
             met: Backlog::default(),
             ecn: packet.ecn,
+            flow: packet.flow,
+            len: packet.len,
         });
         let marked = packet.ecn == 3 && ecn != 3;
         Fate { packet, source: 0, came, met, at, arrives, ecn, marked, copy }

@@ -83,12 +83,21 @@ impl End {
     }
 
     /// Returns the direction from this end to the other.
+    ///
+    /// While the value that it returns lives, do not poll either end: [`End::next_frame_at`],
+    /// [`End::poll_at`] and the calls of smoltcp's `Interface` on the other end panic, and those on
+    /// this end panic when they send.
     #[must_use]
     pub fn sends(&self) -> Ref<'_, Direction> {
         self.sends.borrow()
     }
 
-    /// Returns the direction from this end to the other, to change its tree.
+    /// Returns the direction from this end to the other, to change its tree. As with
+    /// [`End::sends`], poll no end while the value that it returns lives.
+    ///
+    /// # Panics
+    ///
+    /// Panics if a value that [`End::sends`] returned for this direction lives.
     #[must_use]
     pub fn sends_mut(&self) -> RefMut<'_, Direction> {
         self.sends.borrow_mut()

@@ -113,14 +113,18 @@ impl Edit {
         let mut changed = setup.clone();
         for line in setup.lines() {
             let Some((place, qdisc)) = qdisc(&line) else { continue };
-            if let Some(qdisc) = self.changed(qdisc) {
+            if let Some(qdisc) = self.changed(qdisc, mtu) {
                 let applied = changed.apply(&format!("qdisc change {place} {qdisc}"));
                 return applied.map(|()| changed).map_err(|error| self.error(error));
             }
         }
         let mut stages = stages(setup).ok_or_else(|| {
             let (kind, word) = (if self.word == Word::Rate { "tbf" } else { "netem" }, self.word);
-            self.error(format!("the tree has no {kind} with a {}, and classes", word.name()))
+            self.error(format!(
+                "the tree has no {kind} with a {}, and none can be added to a tree with classes or \
+                 filters: put it into the tree",
+                word.name()
+            ))
         })?;
         if !has_rate {
             stages.retain(|stage| stage != PLAIN);
@@ -128,7 +132,7 @@ impl Edit {
         let value = &self.value;
         match self.word {
             Word::Rate => {
-                let limit = buffer(value);
+                let limit = buffer(value, mtu);
                 stages.insert(0, format!("tbf rate {value} burst {mtu} limit {limit}"));
             }
             Word::Delay => stages.push(format!("netem delay {value} limit 1000000")),
@@ -139,18 +143,24 @@ impl Edit {
     }
 
     /// Returns the qdisc with the new value, or `None` if the property is not one of this qdisc.
-    fn changed(&self, qdisc: &str) -> Option<String> {
+    fn changed(&self, qdisc: &str, mtu: u32) -> Option<String> {
         let mut words: Vec<&str> = qdisc.split_ascii_whitespace().collect();
         let value = &*self.value;
         let has = |words: &[&str], word: &str| words.contains(&word);
         match (self.word, *words.first()?) {
             (Word::Rate, "tbf") => {
                 put(&mut words, "rate", &[value], &[]);
-                let at = words.iter().position(|word| *word == "limit");
-                let limit = at.and_then(|at| words.get(at + 1)?.trim_end_matches('b').parse().ok());
-                let grown = buffer(value).to_string();
-                if limit.is_some_and(|limit: u64| limit < buffer(value)) {
-                    put(&mut words, "limit", &[&grown], &[]);
+                // As in tc, the beginning of the word is enough.
+                let at = words.iter().position(|word| "limit".starts_with(word));
+                let spec = Spec::with_units(qdisc).ok();
+                let limit = spec.map(|spec| spec.values(mtu).number("limit"));
+                let grown = buffer(value, mtu);
+                let text = grown.to_string();
+                if let (Some(at), Some(limit)) = (at, limit)
+                    && limit < grown
+                    && at + 1 < words.len()
+                {
+                    words[at + 1] = &text;
                 }
                 return Some(words.join(" "));
             }
@@ -189,11 +199,12 @@ impl Edit {
     }
 }
 
-/// Returns the bytes of a buffer for a rate.
-fn buffer(rate: &str) -> u64 {
+/// Returns the bytes of a buffer for a rate. It holds at least two of the largest packets, which
+/// have `mtu` bytes.
+fn buffer(rate: &str, mtu: u32) -> u64 {
     let spec = Spec::with_units(&format!("tbf rate {rate} burst 1514 limit 32000"));
     let bytes = spec.map_or(0, |spec| spec.values(1_514).number("rate"));
-    (bytes / BUFFER_PARTS).clamp(BUFFER_MIN.into(), u32::MAX.into())
+    (bytes / BUFFER_PARTS).max(BUFFER_MIN.into()).max(2 * u64::from(mtu)).min(u32::MAX.into())
 }
 
 /// Splits a line of `Setup::lines` that adds a qdisc into its device, place and handle, and the
@@ -296,6 +307,14 @@ mod tests {
         // The buffer grows with the rate.
         let fast = edited(&link, &[("rate", "100mbit"), ("rate", "1mbit")]);
         assert_eq!(as_spec(&fast[0]), as_spec("tbf rate 1mbit burst 1514 limit 1250000"));
+        for limit in ["limit 64kb", "lim 512kbit"] {
+            let tbf = format!("tbf rate 1mbit burst 5kb {limit}");
+            let spec = |text: &str| Spec::with_units(text).expect("a qdisc");
+            let fast = edited(&[&tbf], &[("rate", "100mbit")]);
+            assert_eq!(spec(&fast[0]), spec("tbf rate 100mbit burst 5kb limit 1250000"), "{limit}");
+            let slow = edited(&[&tbf], &[("rate", "2mbit")]);
+            assert_eq!(spec(&slow[0]), spec("tbf rate 2mbit burst 5kb limit 64kb"), "{limit}");
+        }
         let cake =
             edited(&["cake bandwidth 5mbit besteffort", "netem delay 9ms"], &[("rate", "1mbit")]);
         assert_eq!(as_spec(&cake[0]), as_spec("cake bandwidth 1mbit besteffort"));
@@ -310,6 +329,20 @@ mod tests {
         assert!(link[1].starts_with("netem limit 1000000 delay 5ms"), "{link:?}");
         let link = edited(&["fq_codel"], &[("rate", "1mbit"), ("jitter", "2ms")]);
         assert!(link[1] == "fq_codel" && link[2].contains("delay 0us 2ms"), "{link:?}");
+    }
+
+    /// The buffer has room for two of the largest packets, however low the rate is.
+    #[test]
+    fn large_packets_pass_a_slow_rate() {
+        let setup = series(&[PLAIN]).expect("qdiscs");
+        let edit = Edit::new("rate", "100kbit").expect("a value");
+        let changed = edit.apply(&setup, 65_535, false).expect("it can change");
+        let link = super::stages(&changed).expect("a series");
+        let spec = link[0].parse::<Spec>().expect("a qdisc");
+        assert_eq!(spec.values(65_535).number("limit"), 131_070);
+        let profile = profile::Profile::find("3g-chrome").expect("it is listed");
+        let [up, down] = profile.stages(65_521).map(|stages| stages[0].clone());
+        assert!([up, down].iter().all(|tbf| tbf.ends_with(" limit 131070")));
     }
 
     #[test]

@@ -176,7 +176,7 @@ impl Profile {
         let burst = mtu.saturating_add(crate::ETHERNET);
         let way = |kbit: Option<u32>, delay: f32| {
             let rate = kbit.map(|kbit| {
-                let limit = self.buffer_bytes(kbit);
+                let limit = self.buffer_bytes(kbit).max(burst.saturating_mul(2));
                 format!("tbf rate {kbit}kbit burst {burst} limit {limit}")
             });
             let mut netem = format!("netem delay {delay}ms limit 1000000");

@@ -145,8 +145,8 @@ impl Flow {
         self
     }
 
-    /// Returns the flow with this mark (`SO_MARK`). Devices and qdiscs that the program itself
-    /// provides can use the mark: no qdisc of this library reads it.
+    /// Returns the flow with this mark (`SO_MARK`). The filters `fw`, `basic`, `u32` and `bpf` and
+    /// the option `fwmark` of `cake` read it, as can devices and qdiscs that the program provides.
     #[must_use]
     pub fn with_mark(mut self, mark: u32) -> Self {
         self.mark = mark;

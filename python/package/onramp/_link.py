@@ -32,7 +32,7 @@ class Link(_native.Link):
     end with ``await link.aclose()``, or use ``async with``.
 
     Errors of the system are ``OSError``, with the number in ``errno``; wrong arguments are
-    ``ValueError``.
+    ``ValueError``, or ``OverflowError`` for numbers that do not fit at all, such as negative ones.
 
     >>> import asyncio, socket, onramp
     >>> receiver = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -186,11 +186,15 @@ class Link(_native.Link):
 
     async def aclose(self, timeout: Optional[float] = 1.0) -> int:
         """Waits until the link is empty, at most ``timeout`` seconds (None: without end), and
-        closes it. Returns how many datagrams it dropped (``purged``)."""
+        closes it, also if the task is cancelled. Returns how many datagrams it dropped
+        (``purged``)."""
         try:
             await asyncio.wait_for(self.flush(), timeout)
         except asyncio.TimeoutError:
             pass
+        except BaseException:
+            self.close()
+            raise
         return self.close()
 
     async def __aenter__(self) -> Link:

@@ -30,7 +30,8 @@ def run(
     as long. The same arguments always have the same result. Other Python threads run meanwhile, and
     Ctrl-C ends the run.
 
-    Raises ``ValueError`` for an unknown scenario and for a wrong qdisc, rate or number of seconds.
+    Raises ``ValueError`` for an unknown scenario and for a wrong qdisc, rate or number of seconds,
+    and ``OverflowError`` for a negative number of seconds.
 
     >>> from onramp import aqm
     >>> deep = aqm.run("mild", "pfifo", seconds=4)

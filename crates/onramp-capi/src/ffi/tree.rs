@@ -229,7 +229,8 @@ pub unsafe extern "C" fn onramp_tree_backlog(
 /// takes each packet as soon as the tree lets it go. Packet `i` arrives at `in_ns[i]` (never before
 /// the packet before it), has `len[i]` bytes and belongs to flow `flow[i]` (NULL: all to one).
 /// Writes when it left to `out_ns[i]`, `UINT64_MAX` if it was dropped, and its drop reason to
-/// `why[i]` (NULL: not wanted). Packets that have not left an hour of virtual time after the last
+/// `why[i]` (NULL: not wanted; 0: it left). A packet that `netem` has duplicated counts as left as
+/// soon as one of the two leaves. Packets that have not left an hour of virtual time after the last
 /// one that did are dropped.
 ///
 /// Returns 0. -EBUSY: the tree holds packets, or dropped packets that were not taken.

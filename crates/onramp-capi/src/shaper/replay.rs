@@ -63,6 +63,10 @@ impl Shaper {
         }
         self.tree.reset(self.now);
         self.note_drops(fates);
+        // A duplicate has the cookie of its original: one of them left, the other was dropped.
+        for (why, _) in fates.why.iter_mut().zip(&*fates.out_ns).filter(|(_, at)| **at < u64::MAX) {
+            *why = 0;
+        }
         Ok(())
     }
 

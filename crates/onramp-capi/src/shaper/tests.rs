@@ -179,6 +179,14 @@ fn a_replay_says_when_each_packet_leaves() {
     tree.replay(&all, &mut fates).expect("the tree is empty");
     assert_eq!((out_ns, why), ([u64::MAX; 2], [ONRAMP_DROP_PURGED; 2]));
     assert_eq!(tree.free.len(), 2);
+    // Of each packet and its duplicate, one leaves and one finds no room.
+    let mut tree =
+        shaper("qdisc add root handle 1: netem duplicate 100%\nqdisc add parent 1: pfifo limit 1");
+    let all = Arrivals { in_ns: &[0, 10, 20], len: &[1_000; 3], flow: &[] };
+    let (mut out_ns, mut why) = ([0; 3], [7; 3]);
+    let mut fates = Fates { out_ns: &mut out_ns, why: &mut why };
+    tree.replay(&all, &mut fates).expect("the tree is empty");
+    assert_eq!((out_ns, why), ([0, 10, 20], [0; 3]));
 }
 
 #[test]

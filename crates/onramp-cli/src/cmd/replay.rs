@@ -10,6 +10,7 @@ use onramp_core::Spec;
 use onramp_core::{Rate, Setup, Tree};
 use onramp_dev::capture::{Advice, Blocks};
 
+use crate::capture;
 use crate::cmd::values::{rate, seed};
 use crate::error::{tell, usage};
 use crate::output::{self, Output};
@@ -174,7 +175,7 @@ fn play(
         }
         false => {
             let size = fs::metadata(&args.capture).map_or(0, |metadata| metadata.len());
-            (Blocks::open(&args.capture, advice)?, size)
+            (capture::open(&args.capture, advice, signals)?, size)
         }
     };
     let long = size == 0 || size >= LONG;

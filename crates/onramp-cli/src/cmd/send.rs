@@ -1,23 +1,21 @@
 //! The command `onramp send`: sends a capture or lines of text through a qdisc.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, BufReader, Cursor, Read};
 use std::os::fd::AsFd as _;
-use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow};
 use onramp::Spec;
-use rustix::fs::{Mode, OFlags};
 
 use super::rate_with_unit;
-use crate::capture::{self, Beginning};
+use crate::capture::{self, Beginning, Blocks};
 use crate::cmd::values::whole;
 use crate::error::usage;
 use crate::host::Host;
 use crate::output::{self, Output};
 use crate::report::{json, sent};
-use crate::send::{Counts, Outbox, TEXT_FLOW, read_capture, read_capture_from, read_lines};
+use crate::send::{ADVICE, Counts, Outbox, TEXT_FLOW, read_capture, read_lines};
 use crate::signals::{Heedful, Signals};
 
 /// The name of standard input (the input `-`) in messages and reports.
@@ -70,23 +68,17 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     let qdisc = qdisc(args.qdisc.as_deref(), args.rate.as_deref())?;
     let to = args.to.resolve()?;
-    let kind = fs::metadata(&args.from).map(|about| about.file_type());
-    let pipe = !stdin && kind.as_ref().is_ok_and(|kind| kind.is_fifo());
-    // A device, such as a terminal, may keep this program waiting, so there a signal ends the
-    // program.
-    let heeds = stdin || pipe || kind.is_ok_and(|kind| kind.is_file());
-    let signals = heeds.then(Signals::listen).transpose()?;
-    let mut outbox = Outbox::open(to, &qdisc, signals.as_ref())?;
+    let signals = Signals::listen()?;
+    let mut outbox = Outbox::open(to, &qdisc, &signals)?;
 
     let mut counts = Counts::default();
     let mut read = Ok(());
     for _ in 0..args.loops {
         read = if stdin {
-            read_stdin(signals.as_ref(), &mut counts, &mut outbox)
-        } else if let (true, Some(signals)) = (pipe, &signals) {
-            read_pipe(&args.from, signals, &mut counts, &mut outbox)
+            read_stdin(&signals, &mut counts, &mut outbox)
         } else {
-            read_capture(&args.from, &mut counts, |flow, payload| outbox.send(flow, payload))
+            let blocks = Blocks::open(&args.from, ADVICE, &signals);
+            blocks.and_then(|blocks| read_capture(blocks, &mut counts, &mut outbox))
         };
         if read.is_err() {
             // If a signal ended the reading, that is the error.
@@ -120,47 +112,23 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 }
 
 /// Sends the data on standard input: a capture, or else lines of text.
-fn read_stdin(
-    signals: Option<&Signals>,
-    counts: &mut Counts,
-    outbox: &mut Outbox<'_>,
-) -> Result<()> {
+fn read_stdin(signals: &Signals, counts: &mut Counts, outbox: &mut Outbox<'_>) -> Result<()> {
     // Standard input is read without the buffer of `Stdin`, because `poll` does not know what is in
     // that buffer and would wait for more.
     let input = File::from(io::stdin().as_fd().try_clone_to_owned()?);
-    let mut stdin: Box<dyn Read + Send> = match signals {
-        Some(signals) => Box::new(Heedful { input, signals }),
-        None => Box::new(input),
-    };
+    let mut stdin = Heedful { input, signals };
     let (head, beginning) =
         capture::begins(&mut stdin).with_context(|| format!("cannot read {STDIN}"))?;
     let head = Cursor::new(head);
     if beginning != Beginning::Other {
         // Compressed data are refused there.
-        let send = |flow, payload: &[u8]| outbox.send(flow, payload);
-        return read_capture_from(head.chain(stdin), STDIN, counts, send);
+        let blocks = Blocks::new(head.chain(stdin), STDIN, ADVICE)?;
+        return read_capture(blocks, counts, outbox);
     }
     let longest = outbox.longest();
     read_lines(head.chain(BufReader::new(stdin)), longest, counts, |text| {
         outbox.send(TEXT_FLOW, text)
     })
-}
-
-/// Sends the capture that comes through a named pipe. A signal ends the reading, also while no
-/// program writes.
-fn read_pipe(
-    path: &Path,
-    signals: &Signals,
-    counts: &mut Counts,
-    outbox: &mut Outbox<'_>,
-) -> Result<()> {
-    // Without NONBLOCK, opening waits until a program opens the pipe to write.
-    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let name = path.display().to_string();
-    let input = rustix::fs::open(path, flags, Mode::empty());
-    let input = File::from(input.with_context(|| format!("cannot read {name}"))?);
-    let send = |flow, payload: &[u8]| outbox.send(flow, payload);
-    read_capture_from(Heedful { input, signals }, &name, counts, send)
 }
 
 /// Returns the link's qdisc in the syntax of `tc`: the qdisc that the user gave, to which the

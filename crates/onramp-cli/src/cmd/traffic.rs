@@ -46,7 +46,7 @@ pub(crate) struct Args {
           value_parser = whole::<u32>(1..=65_536))]
     flows: u32,
     /// Rate of all flows together, headers included, such as 10mbit; or max: as fast as the device
-    /// takes packets, without filling its qdisc to the limit
+    /// takes packets, with at most 256 packets in it at a time
     #[arg(long, value_name = "RATE", default_value = "10mbit")]
     rate: String,
     /// Size of each packet, bytes, with the headers of Ethernet, IP and UDP

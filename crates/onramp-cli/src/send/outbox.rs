@@ -69,14 +69,14 @@ pub(crate) struct Outbox<'s> {
     started: Instant,
     looked: Instant,
     line: Line,
-    /// The signals that end the sending; `None` if they end the program.
+    /// The signals that end the sending; `None` in unit tests.
     signals: Option<&'s Signals>,
     interrupted: Option<Signal>,
 }
 
 impl<'s> Outbox<'s> {
     /// Opens a link to `to` with the qdisc `qdisc`. One of `signals` ends the sending early.
-    pub(crate) fn open(to: Destination, qdisc: &str, signals: Option<&'s Signals>) -> Result<Self> {
+    pub(crate) fn open(to: Destination, qdisc: &str, signals: &'s Signals) -> Result<Self> {
         let addr = to.addr;
         let any: IpAddr = if addr.is_ipv4() { [0; 4].into() } else { [0u16; 8].into() };
         let connected = || {
@@ -90,7 +90,7 @@ impl<'s> Outbox<'s> {
         let mtu = Udp::path_mtu(addr).map_or(MTU_MAX, |mtu| (mtu + 14).min(MTU_MAX));
         let link = Link::sockets([clone]).qdisc(qdisc).mtu(mtu).build();
         let outbox = Self::over(link.context("cannot make a link")?, socket, to);
-        Ok(Self { signals, ..outbox })
+        Ok(Self { signals: Some(signals), ..outbox })
     }
 
     /// Creates an outbox that sends over `link`. `socket` is connected to the destination and

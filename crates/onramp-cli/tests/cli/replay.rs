@@ -4,6 +4,8 @@
 pub(super) mod files;
 #[path = "replay/golden.rs"]
 mod golden;
+#[path = "replay/odd.rs"]
+mod odd;
 
 use std::fs;
 use std::io::Write;
@@ -11,10 +13,11 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
+use rustix::fs::{CWD, mkfifoat};
 use serde_json::Value;
 
 use self::files::{BEGIN, Frames, MSEC, block, frame, interface, packet, packets, pcap, section};
-use super::{assert_documented_keys, assert_fails, onramp, read_json, run, stderr};
+use super::{assert_documented_keys, assert_fails, onramp, read_json, run, stderr, wait_until};
 
 fn write(folder: &Path, name: &str, bytes: &[u8]) -> String {
     let path = folder.join(name);
@@ -502,10 +505,20 @@ fn times_that_go_back_or_are_not_there() {
     let simple = block(false, 3, &[100], &frames[0].1);
     let time = BEGIN * 1_000_000_000;
     let parts = [section(false), interface(false, 9, 0), packet(false, 0, time, &frames[0].1)];
-    let file = write(folder.path(), "simple.pcapng", &[parts.concat(), simple].concat());
+    let file = write(folder.path(), "simple.pcapng", &[parts.concat(), simple.clone()].concat());
     let line = format!("replay {file} --qdisc pfifo");
     assert_eq!(came(&rows(&line)), ["0", "0"]);
     assert!(succeeded(&run(&line)).contains("1 without a time"));
+
+    // Packets in front of the first one that has a time come with it.
+    let late = packet(false, 0, time + 7, &frames[0].1);
+    let parts = [section(false), interface(false, 9, 0), simple, parts[2].clone(), late];
+    let file = write(folder.path(), "first.pcapng", &parts.concat());
+    let line = format!("replay {file} --qdisc pfifo");
+    assert_eq!(came(&rows(&line)), ["0", "0", "7"]);
+    let summary: Value =
+        serde_json::from_str(&succeeded(&run(&format!("{line} --json -")))).expect("JSON");
+    assert_eq!(summary["first_unix_ns"], time);
 }
 
 #[test]
@@ -580,6 +593,24 @@ fn a_signal_ends_it_and_leaves_nothing_behind() {
         assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(15));
         assert_eq!(fs::read_dir(folder.path()).expect("the folder").count(), 0);
     }
+}
+
+/// Nobody writes into the pipe that the command reads.
+#[test]
+fn a_signal_ends_the_wait_for_a_pipe() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let named = folder.path().join("pipe").display().to_string();
+    mkfifoat(CWD, &named, 0o600.into()).expect("room");
+    let mut child = piped(&format!("replay {named} --qdisc fq")).spawn().expect("it runs");
+    wait_until("the program opens the pipe", || {
+        let open = fs::read_dir(format!("/proc/{}/fd", child.id())).into_iter().flatten();
+        let mut open = open.filter_map(|entry| fs::read_link(entry.ok()?.path()).ok());
+        open.any(|file| file == Path::new(&named))
+    });
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("it is there");
+    let status = child.wait().expect("it ends");
+    assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(15));
 }
 
 #[test]

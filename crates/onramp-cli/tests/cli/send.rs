@@ -344,6 +344,26 @@ fn an_interrupted_command_says_what_it_sent() {
     }
 }
 
+/// A signal also ends a command that finds nothing to send.
+#[test]
+fn a_capture_without_datagrams_does_not_hold_the_command() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut tcp = frame(1, b"x");
+    tcp[14 + 9] = 6;
+    let file = write(folder.path(), "tcp.pcap", &pcap(1, &vec![(&tcp[..], tcp.len()); 1_000]));
+    let (_socket, to) = receiver();
+    let line = ["send", &to, "--from", &file, "--loop", "4000000000"];
+    let child = onramp(line).stderr(Stdio::piped()).spawn().expect("the program runs");
+    let blocks_signals = || {
+        let status = fs::read_to_string(format!("/proc/{}/status", child.id())).expect("it runs");
+        status.lines().any(|line| line.starts_with("SigBlk:") && line.contains('4'))
+    };
+    wait_until("the program heeds signals", blocks_signals);
+    kill_process(Pid::from_child(&child), Signal::TERM).expect("it runs");
+    let output = child.wait_with_output().expect("the program ends");
+    assert_eq!(output.status.code(), Some(143), "{}", stderr(&output));
+}
+
 /// A signal also ends a command that waits for a program that would write into a named pipe.
 #[test]
 fn a_pipe_without_a_writer_does_not_hold_the_command() {

@@ -27,9 +27,11 @@ const MAGICS: [[u8; 4]; 7] = [
     [0x4d, 0x3c, 0xb2, 0xa1],
     [0xa1, 0xb2, 0x3c, 0x4d],
     [0x34, 0xcd, 0xb2, 0xa1],
-    [0xa1, 0xb2, 0xcd, 0x34],
+    PATCHED_BIG,
     PCAPNG,
 ];
+/// The parser does not read this variant.
+const PATCHED_BIG: [u8; 4] = [0xa1, 0xb2, 0xcd, 0x34];
 const PCAPNG: [u8; 4] = [0x0a, 0x0d, 0x0d, 0x0a];
 /// The bytes 8 to 11 of a pcapng file whose numbers begin with the most significant byte.
 const BIG_ENDIAN: &[u8; 4] = &[0x1a, 0x2b, 0x3c, 0x4d];
@@ -226,20 +228,27 @@ impl<'i> Blocks<'i> {
         let read = read.and_then(|_| input.by_ref().take(rest).read_to_end(&mut head));
         read.map_err(|error| cannot_read(name, &error))?;
         let (beginning, _) = Beginning::of(&head);
+        let capacity = head.len().max(BUFFER);
         let capture = beginning == Beginning::Capture;
         let pcapng = head.starts_with(&PCAPNG);
+        let patched = head.starts_with(&PATCHED_BIG) && head.len() as u64 == PCAP_HEADER;
         let failed = Failed::default();
         let source =
             Source { input: io::Cursor::new(head).chain(input), failed: Arc::clone(&failed) };
-        let why = match create_reader(BUFFER, source) {
+        let why = match create_reader(capacity, source) {
             Ok(reader) => {
                 let name = name.to_owned();
-                return Ok(Self { reader, pcapng, capacity: BUFFER, name, failed });
+                return Ok(Self { reader, pcapng, capacity, name, failed });
             }
             Err(PcapError::Eof) => format!("{name} is empty: expected a pcap or pcapng capture"),
             Err(PcapError::Incomplete(_)) if capture => {
                 format!("{name}: at byte 0: the header is cut off")
             }
+            Err(_) if patched => format!(
+                "{name}: at byte 0: its packets have the longer headers of a patched libpcap in \
+                 big-endian order, which Onramp does not read: convert it, with `tcpdump -r FILE \
+                 -w OTHER`"
+            ),
             Err(_) if capture => {
                 format!("{name}: at byte 0: the header is cut off or damaged")
             }
@@ -352,7 +361,7 @@ enum Problem {
 }
 
 /// Returns the length in bytes of the header of the capture that begins with `head`, but at most
-/// the size of the buffer. If it is no capture, returns zero.
+/// `BLOCK_MAX`. If it is no capture, returns zero.
 fn header(head: &[u8]) -> u64 {
     if Beginning::of(head).0 != Beginning::Capture {
         return 0;
@@ -360,7 +369,7 @@ fn header(head: &[u8]) -> u64 {
     let words = head.as_chunks::<4>().0;
     let [PCAPNG, length, order] = words else { return PCAP_HEADER };
     let read = if order == BIG_ENDIAN { u32::from_be_bytes } else { u32::from_le_bytes };
-    u64::from(read(*length)).min(BUFFER as u64)
+    u64::from(read(*length)).min(BLOCK_MAX as u64)
 }
 
 /// Returns the length of a pcapng block if that length is less than `BLOCK_MIN`. The caller must

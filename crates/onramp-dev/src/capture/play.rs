@@ -200,12 +200,15 @@ impl CaptureReceiver {
             let taken = blocks.next(|block| -> Result<_, String> {
                 let Some(record) = interfaces.record(&block)? else { return Ok(None) };
                 let link = interfaces.all()[record.interface].known_link()?;
-                let time = record.unix_ns.unwrap_or(*latest).max(*latest);
-                let first = *first.get_or_insert(time);
-                *latest = time;
+                // A packet without a time comes with the one before it, or at once.
+                if let Some(time) = record.unix_ns {
+                    *latest = time.max(*latest);
+                    first.get_or_insert(time);
+                }
+                let after = first.map_or(0, |first| *latest - first);
                 bytes.clear();
                 bytes.extend_from_slice(record.data);
-                Ok(Some(Next { after: time - first, link, original: record.original }))
+                Ok(Some(Next { after, link, original: record.original }))
             });
             let error = match taken {
                 Ok(Some(next)) => {

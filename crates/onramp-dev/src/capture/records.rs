@@ -10,6 +10,12 @@ use super::link::Link;
 /// number that has eight bits for the interface.
 const INTERFACES_MAX: usize = 256;
 
+/// The types, as read from the least significant byte, of a packet block in a section whose numbers
+/// begin with the least, and with the most significant byte. Old programs wrote such blocks.
+const PACKET_BLOCKS: [u32; 2] = [2, 2 << 24];
+/// Size in bytes of the numbers before the packet in a packet block.
+const PACKET_BLOCK_HEAD: usize = 20;
+
 const SEC: u64 = 1_000_000_000;
 const BEYOND: &str = "the capture is damaged: a packet has a time before 1970 or after 2262";
 
@@ -128,7 +134,9 @@ impl Interfaces {
             PcapBlockOwned::LegacyHeader(header) => {
                 self.nanoseconds = header.is_nanosecond_precision();
                 let units = units(self.nanoseconds);
-                let interface = Interface::new(header.network, header.snaplen, units.into());
+                // The upper half says whether frames end with a checksum, and how long it is.
+                let link_type = Linktype(header.network.0 & 0xffff);
+                let interface = Interface::new(link_type, header.snaplen, units.into());
                 self.all.push(interface);
                 interface.known_link()?;
                 return Ok(None);
@@ -155,6 +163,12 @@ impl Interfaces {
             PcapBlockOwned::NG(Block::SimplePacket(block)) => {
                 (0, None, block.packet_data(), block.origlen)
             }
+            PcapBlockOwned::NG(Block::Unknown(block))
+                if PACKET_BLOCKS.contains(&block.block_type) =>
+            {
+                packet_block(block.data, block.block_type != PACKET_BLOCKS[0])
+                    .ok_or("the capture is damaged: a packet block is too short")?
+            }
             PcapBlockOwned::NG(_) => return Ok(None),
         };
         let number = self.before.saturating_add(interface);
@@ -174,9 +188,38 @@ impl Interfaces {
     }
 }
 
+/// Reads the content of a packet block: the number of the interface, the time, the bytes that were
+/// captured, and the length on the wire. The parser does not know these blocks.
+fn packet_block(content: &[u8], big: bool) -> Option<(usize, Option<u64>, &[u8], u32)> {
+    let (head, data) = content.split_at_checked(PACKET_BLOCK_HEAD)?;
+    let word = |at: usize| {
+        let bytes = [head[at], head[at + 1], head[at + 2], head[at + 3]];
+        if big { u32::from_be_bytes(bytes) } else { u32::from_le_bytes(bytes) }
+    };
+    // Beside the interface stands a count of packets that were dropped.
+    let interface = if big { word(0) >> 16 } else { word(0) & 0xffff };
+    let time = u64::from(word(4)) << 32 | u64::from(word(8));
+    let data = data.get(..usize::try_from(word(12)).ok()?)?;
+    Some((interface as usize, Some(time), data, word(16)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn packet_blocks_of_both_byte_orders() {
+        let data = *b"data, and padding";
+        let little = [0x0304_0102, 5, 6, 4, 8].map(u32::to_le_bytes).concat();
+        let big = [0x0102_0304, 5, 6, 4, 8].map(u32::to_be_bytes).concat();
+        for (head, is_big) in [(little, false), (big, true)] {
+            let content = [&head[..], &data].concat();
+            let expected = (0x0102, Some(5 << 32 | 6), &b"data"[..], 8);
+            assert_eq!(packet_block(&content, is_big), Some(expected));
+            assert_eq!(packet_block(&content[..23], is_big), None, "less than it says");
+            assert_eq!(packet_block(&content[..19], is_big), None, "no whole head");
+        }
+    }
 
     #[test]
     fn times_of_every_unit() {

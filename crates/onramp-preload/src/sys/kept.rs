@@ -5,8 +5,9 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use libc::c_int;
+use rustix::io::Errno;
 
-use super::socket::option;
+use super::socket::{last_error, option};
 
 /// The lowest number of a duplicate, if the program may have so many descriptors: programs expect
 /// that their next descriptor has the lowest free number.
@@ -39,11 +40,13 @@ impl Kept {
         // Relaxed: only one thread at a time makes duplicates, and the thread that frees a place
         // does not look at it again.
         let place = ALL.iter().position(|place| place.fd.load(Relaxed) < 0)?;
-        let copy = [LOWEST, 3].into_iter().find_map(|lowest| {
-            // SAFETY: the call takes numbers.
-            let copy = unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, lowest) };
-            (copy >= 0).then_some(copy)
-        })?;
+        let copy = match duplicate(fd, LOWEST) {
+            // The program may not have so many descriptors.
+            Err(Errno::INVAL) => duplicate(fd, 3),
+            // If it has used them up, those below are left to the program.
+            copy => copy,
+        };
+        let copy = copy.ok()?;
         // The program may have closed `fd`, and another file may have its number.
         if !is_of(copy, socket) {
             close(copy);
@@ -87,6 +90,13 @@ pub(crate) fn close_all() {
 /// Returns whether a descriptor is one of the socket with this number.
 pub(crate) fn is_of(fd: c_int, socket: u64) -> bool {
     option(fd, libc::SOL_SOCKET, libc::SO_COOKIE) == Ok(socket)
+}
+
+/// Duplicates a descriptor, with the lowest free number from `lowest` on.
+fn duplicate(fd: c_int, lowest: c_int) -> Result<c_int, Errno> {
+    // SAFETY: the call takes numbers.
+    let copy = unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, lowest) };
+    if copy < 0 { Err(last_error()) } else { Ok(copy) }
 }
 
 fn close(fd: c_int) {

@@ -69,6 +69,8 @@ pub fn mark(layer: Layer, data: &mut [u8]) {
 pub(super) fn flow(layer: Layer, data: &[u8]) -> Flow {
     let kind = network(layer, data).and_then(|(kind, _)| kind);
     let ip = ip(layer, data).and_then(|at| LaxIpSlice::from_slice(&data[at..]).ok());
+    // A smaller number is the length of a frame of IEEE 802.3, or stands for such a frame.
+    let kind = kind.filter(|kind| *kind >= 0x0600);
     let Some((ip, _)) = ip else { return Flow::Other(kind.unwrap_or(0)) };
     let payload = ip.payload();
     // Only the first fragment of a packet has ports. Ports of fragments are ignored, so that all

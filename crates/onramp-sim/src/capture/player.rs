@@ -31,7 +31,7 @@ pub struct Read {
     pub out_of_order: u64,
     /// Number of packets read that have no time.
     pub untimed: u64,
-    /// The time at which the first packet was captured, in nanoseconds since 1970.
+    /// The time at which the first packet that has a time was captured, in nanoseconds since 1970.
     pub first_unix_ns: Option<u64>,
     /// The time from the first to the last packet in the capture, in nanoseconds.
     pub span_ns: u64,
@@ -207,16 +207,18 @@ fn packet(
     pkt.flow = flow.key();
     read.know(pkt.flow, flow);
 
-    let unix_ns = record.unix_ns.unwrap_or(*latest_unix_ns);
-    let first = *read.first_unix_ns.get_or_insert(unix_ns);
     read.packets += 1;
     read.bytes += u64::from(pkt.len);
     read.not_ip += u64::from(tos.is_none());
     read.untimed += u64::from(record.unix_ns.is_none());
-    read.out_of_order += u64::from(unix_ns < *latest_unix_ns);
-    *latest_unix_ns = unix_ns.max(*latest_unix_ns);
-    read.span_ns = *latest_unix_ns - first.min(*latest_unix_ns);
-    Ok((BEGIN.after(latest_unix_ns.saturating_sub(first)), pkt))
+    // A packet without a time comes with the one before it, or at the beginning.
+    if let Some(unix_ns) = record.unix_ns {
+        read.first_unix_ns.get_or_insert(unix_ns);
+        read.out_of_order += u64::from(unix_ns < *latest_unix_ns);
+        *latest_unix_ns = unix_ns.max(*latest_unix_ns);
+    }
+    read.span_ns = read.first_unix_ns.map_or(0, |first| *latest_unix_ns - first);
+    Ok((BEGIN.after(read.span_ns), pkt))
 }
 
 /// The simulation takes packets from the player, and between them its caller asks the player about

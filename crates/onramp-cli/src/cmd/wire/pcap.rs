@@ -181,7 +181,8 @@ mod tests {
         drop((up, down));
         capture.finish().expect("it is written");
         let advice = Advice { compressed: "", other: "" };
-        let mut blocks = Blocks::open(&path, advice).expect("a capture");
+        let file = std::fs::File::open(&path).expect("it is there");
+        let mut blocks = Blocks::new(file, "pcap", advice).expect("a capture");
         let (mut names, mut seen) = (Vec::new(), Vec::new());
         let more = |block: PcapBlockOwned<'_>, names: &mut Vec<_>, seen: &mut Vec<_>| match block {
             PcapBlockOwned::NG(Read::InterfaceDescription(interface)) => {
