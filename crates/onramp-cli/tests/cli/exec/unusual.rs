@@ -222,12 +222,12 @@ fn more_sockets_than_duplicates() {
     const SCRIPT: &str = "
 import resource, socket, sys, time
 to = ('127.0.0.1', int(sys.argv[1]))
-resource.setrlimit(resource.RLIMIT_NOFILE, (800, 800))
-all = [socket.socket(type=socket.SOCK_DGRAM) for _ in range(200)]
+resource.setrlimit(resource.RLIMIT_NOFILE, (775, 775))
+all = [socket.socket(type=socket.SOCK_DGRAM) for _ in range(400)]
 for s in all:
     assert s.sendto(b'word', to) == 4
 open('/dev/null')
-while len(open(sys.argv[2]).read()) < 200:
+while len(open(sys.argv[2]).read()) < 400:
     time.sleep(0.02)
 ";
     if !has("python3") {
@@ -237,22 +237,19 @@ while len(open(sys.argv[2]).read()) < 200:
     let seen = folder.path().join("seen").display().to_string();
     std::fs::write(&seen, "").expect("room");
     let (socket, port) = receiver();
-    // The program ends only when all have arrived, so each left while its socket was open.
-    let thread = std::thread::spawn({
-        let seen = seen.clone();
-        move || {
-            let mut buffer = [0; 100];
-            for count in 1..=200 {
-                let _ = socket.set_read_timeout(Some(LONG));
-                socket.recv(&mut buffer).expect("it comes");
+    let program = ["python3", "-c", SCRIPT, &port, &seen];
+    let (document, output) = std::thread::scope(|scope| {
+        // The program ends only when all have arrived, so each left while its socket was open.
+        scope.spawn(|| {
+            socket.set_read_timeout(Some(LONG)).expect("it is open");
+            for count in 1..=400 {
+                socket.recv(&mut [0; 100]).expect("it comes");
                 std::fs::write(&seen, "x".repeat(count)).expect("room");
             }
-        }
+        });
+        told(&["--qdisc", "netem delay 500ms 400ms"], &program)
     });
-    let program = ["python3", "-c", SCRIPT, &port, &seen];
-    let (document, output) = told(&["--qdisc", "netem delay 500ms"], &program);
-    thread.join().expect("all have come");
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-    assert_eq!((&document["sent"], &document["drops"]), (&200.into(), &serde_json::json!({})));
+    assert_eq!((&document["sent"], &document["drops"]), (&400.into(), &serde_json::json!({})));
     assert_conserved(&document);
 }
