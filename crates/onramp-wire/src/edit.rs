@@ -337,7 +337,7 @@ mod tests {
         let setup = series(&[PLAIN]).expect("qdiscs");
         let edit = Edit::new("rate", "100kbit").expect("a value");
         let changed = edit.apply(&setup, 65_535, false).expect("it can change");
-        let link = super::stages(&changed).expect("a series");
+        let link = stages(&changed).expect("a series");
         let spec = link[0].parse::<Spec>().expect("a qdisc");
         assert_eq!(spec.values(65_535).number("limit"), 131_070);
         let profile = profile::Profile::find("3g-chrome").expect("it is listed");
