@@ -264,6 +264,8 @@ mod tests {
                     !parameter.source.is_empty() && !parameter.note.is_empty(),
                     "{name}: {what}"
                 );
+                let cut = ["(:", "(;", "(,"];
+                assert!(!cut.iter().any(|cut| parameter.source.contains(cut)), "{name}: {what}");
                 let how = ["read", "remembered", "derived", "measured"];
                 assert!(how.contains(&&*parameter.how), "{name}: {what}");
             }

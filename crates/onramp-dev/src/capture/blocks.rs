@@ -457,6 +457,16 @@ mod tests {
         }
     }
 
+    #[test]
+    fn what_the_parser_does_not_read_is_named() {
+        let header = [0xa1b2_cd34, 0x0002_0004, 0, 0, 1_500, 1].map(u32::to_be_bytes).concat();
+        let why = |bytes: &[u8]| {
+            Blocks::new(bytes, "file", Advice::default()).expect_err("it cannot").to_string()
+        };
+        assert!(why(&header).contains("patched libpcap"), "{}", why(&header));
+        assert!(why(&header[..20]).contains("cut off"), "{}", why(&header[..20]));
+    }
+
     /// A pipe whose writer writes these pieces, and then waits for the packets to be taken.
     struct Live(std::vec::IntoIter<Vec<u8>>);
 
@@ -491,12 +501,13 @@ mod tests {
             let interface = [&link[..], &to(1_500)].concat();
             vec![block(0x0a0d_0d0a, &section), block(1, &interface), block(6, &packet)]
         };
-        // The second section header has an option, a comment of four bytes.
+        // The second section header is longer than the buffer: it has a comment of 80 bytes.
+        let comment = [&b"\0\x01\0\x50"[..], &[b'x'; 80]].concat();
         let all = [
             pcap(u32::to_le_bytes),
             pcap(u32::to_be_bytes),
             pcapng(u32::to_le_bytes, b""),
-            pcapng(u32::to_be_bytes, b"\0\x01\0\x04text"),
+            pcapng(u32::to_be_bytes, &comment),
         ];
         for pieces in all {
             let bytes: Vec<Vec<u8>> = pieces.concat().into_iter().map(|byte| vec![byte]).collect();
