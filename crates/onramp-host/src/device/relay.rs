@@ -18,7 +18,7 @@ use std::sync::Arc;
 use self::counts::Counts;
 use self::thread::Mover;
 use super::link_end::LinkEnd;
-use super::socket::Upstream;
+use super::socket::{Upstream, enlarge};
 use super::worker::{self, Worker};
 use super::{Refusal, invalid, refusal};
 use onramp::Link;
@@ -27,6 +27,9 @@ pub(crate) use self::clients::Limits;
 pub use self::counts::RelayView;
 pub(crate) use self::fan::{Fan, Upstreams};
 pub(crate) use self::share::CREDITS;
+
+/// The room of the listening socket, bytes.
+const ROOM: usize = 4 << 20;
 
 /// The socket at which the clients of a relay arrive, and what the relay needs to serve them.
 #[derive(Debug)]
@@ -54,6 +57,7 @@ impl Listener {
         let refused = |error: io::Error| refusal("listen at", address, &error);
         let socket = UdpSocket::bind(address).map_err(refused)?;
         socket.set_nonblocking(true).map_err(refused)?;
+        enlarge(&socket, ROOM);
         if hears(socket.local_addr().map_err(refused)?, upstream.remote) {
             return Err(invalid(
                 "what is sent to remote comes to listen, so the device would relay to itself for \

@@ -141,7 +141,7 @@ pub(super) fn splits(word: &str) -> bool {
 
 /// Checks whether a device may have the name `name`.
 pub(super) fn check_name(name: &str, key: &str) -> Result<(), Fault> {
-    let sound = |byte: u8| byte != b'/' && !byte.is_ascii_whitespace();
+    let sound = |byte: u8| byte != b'/' && !byte.is_ascii_whitespace() && !byte.is_ascii_control();
     let long = name.len() > NAME_MAX;
     // `ip` itself checks the length of a name only for a new name. Other names that are too long
     // are refused by the kernel.

@@ -75,6 +75,10 @@ impl<T> Clients<T> {
         self.by_key.get(&key)
     }
 
+    pub(super) fn get_mut(&mut self, key: u64) -> Option<&mut Client<T>> {
+        self.by_key.get_mut(&key)
+    }
+
     /// Returns the time at which to call [`forget`](Self::forget) next; `None`: there is no client.
     pub(super) fn forget_at(&self) -> Option<Instant> {
         self.seen.first().map(|(seen, _)| *seen + self.limits.idle)

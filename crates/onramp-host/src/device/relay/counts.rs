@@ -21,10 +21,12 @@ pub(super) enum Refused {
     Unsent,
     /// The answer was for a client that the relay has forgotten.
     Late,
+    /// The datagram came while the socket had no room for more, so the kernel dropped it.
+    Missed,
 }
 
 impl Refused {
-    const ALL: [(Self, &'static str); 8] = [
+    const ALL: [(Self, &'static str); 9] = [
         (Self::Down, "down"),
         (Self::Clients, "clients"),
         (Self::Socket, "socket"),
@@ -33,6 +35,7 @@ impl Refused {
         (Self::Size, "size"),
         (Self::Unsent, "unsent"),
         (Self::Late, "late"),
+        (Self::Missed, "missed"),
     ];
 }
 
@@ -42,7 +45,11 @@ pub(super) struct Refusals([Counter; Refused::ALL.len()]);
 
 impl Refusals {
     pub(super) fn add(&self, why: Refused) {
-        self.0[why as usize].add(1);
+        self.add_many(why, 1);
+    }
+
+    pub(super) fn add_many(&self, why: Refused, count: u64) {
+        self.0[why as usize].add(count);
     }
 
     fn view(&self) -> Vec<(&'static str, u64)> {

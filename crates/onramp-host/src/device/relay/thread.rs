@@ -3,21 +3,22 @@
 use std::hash::{BuildHasher, RandomState};
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, UdpSocket};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use onramp_core::{Clock as _, Instant};
-use onramp_dev::{MonotonicClock, Udp};
+use onramp_dev::{MonotonicClock, Udp, socket_memory};
 use rustix::buffer::spare_capacity;
 use rustix::event::{Timespec, epoll};
 
 use super::super::link_end::Source;
+use super::super::socket::enlarge;
 use super::Listener;
 use super::clients::{Client, Clients};
-use super::counts::{Counts, Refused};
+use super::counts::{Counts, Refusals, Refused};
 use super::descriptors::Descriptors;
 use super::heard::{self, Heard};
 use super::share::SharedSender;
@@ -25,6 +26,9 @@ use onramp::{Flow, Link, Mapping};
 
 /// Size of the largest datagram, bytes.
 const DATAGRAM_MAX: usize = 65_535;
+/// The room of a client's socket, bytes: less than that of the listening socket, because there may
+/// be thousands.
+const CLIENT_ROOM: usize = 1 << 20;
 /// How long the thread sleeps after an error that may come again at once.
 const PAUSE: Duration = Duration::from_millis(10);
 /// The most datagrams that the thread takes from one socket before it looks at the others.
@@ -47,6 +51,8 @@ pub(super) struct Mover {
     back: Option<Back>,
     source: Arc<Source>,
     counts: Arc<Counts>,
+    /// What the kernel has dropped at the listening socket.
+    missed: Missed,
     /// Names the sockets at which something has arrived.
     ready: OwnedFd,
     /// Wakes the thread so that it looks whether it shall end.
@@ -64,6 +70,7 @@ struct Back {
 struct Served {
     /// The socket at which the server's answers arrive.
     socket: UdpSocket,
+    missed: Missed,
     flow: Flow,
     back: Option<Flow>,
     _descriptors: Descriptors,
@@ -84,6 +91,7 @@ impl Mover {
         let back =
             back.map(|(link, end)| Back { sender: SharedSender::new(link), source: end.source() });
         Ok(Self {
+            missed: Missed::of(&listener.socket),
             clients: Clients::new(listener.limits),
             sender: SharedSender::new(link),
             back,
@@ -128,7 +136,9 @@ impl Mover {
     }
 
     fn forget(&mut self, now: Instant) {
-        for (key, client) in self.clients.forget(now) {
+        for (key, mut client) in self.clients.forget(now) {
+            let Served { socket, missed, .. } = &mut client.served;
+            count_missed(missed.more(socket), &self.counts.answers_refused, self.back.as_ref());
             // The device may still have the socket, so closing it here would not end the watch.
             // There is nothing to do if that fails: the thread ignores a key that it does not know.
             let _ = epoll::delete(&self.ready, &client.served.socket);
@@ -147,8 +157,15 @@ impl Mover {
         }
     }
 
-    /// Takes the datagrams that clients sent.
+    /// Takes the datagrams that clients sent, and counts those for which the socket had no room.
     fn requests(&mut self, buffer: &mut [u8], now: Instant) {
+        self.take_requests(buffer, now);
+        let missed = self.missed.more(&self.listener.socket);
+        self.counts.refused.add_many(Refused::Missed, missed);
+        self.source.dropped.add(missed);
+    }
+
+    fn take_requests(&mut self, buffer: &mut [u8], now: Instant) {
         for _ in 0..BATCH {
             match self.listener.socket.recv_from(buffer) {
                 Ok((len, from)) => self.request(&buffer[..len], from, now),
@@ -202,7 +219,9 @@ impl Mover {
         let back = self.back.as_ref().map(|back| back.sender.flow_with(from, mapping));
         let key = flow.key();
         let socket = self.open(key).map_err(|_| Refused::Socket)?;
-        self.clients.add(from, key, Served { socket, flow, back, _descriptors: descriptors }, now);
+        let missed = Missed::of(&socket);
+        let served = Served { socket, missed, flow, back, _descriptors: descriptors };
+        self.clients.add(from, key, served, now);
         self.counts.clients.set(self.clients.len() as u64);
         Ok(key)
     }
@@ -212,6 +231,7 @@ impl Mover {
         if let Some(only) = &self.listener.only {
             let socket = only.try_clone()?;
             socket.set_nonblocking(true)?;
+            enlarge(&socket, CLIENT_ROOM);
             self.drain(&socket);
             watch(&self.ready, &socket, key)?;
             return Ok(socket);
@@ -219,6 +239,7 @@ impl Mover {
         let udp = self.listener.upstream.open().map_err(|refusal| io::Error::other(refusal.why))?;
         let socket = udp.socket().try_clone()?;
         socket.set_nonblocking(true)?;
+        enlarge(&socket, CLIENT_ROOM);
         watch(&self.ready, &socket, key)?;
         self.listener.upstreams.add(key, udp);
         Ok(socket)
@@ -235,8 +256,16 @@ impl Mover {
         }
     }
 
-    /// Takes the answers that arrived for the client with this key.
+    /// Takes the answers that arrived for the client with this key, and counts those for which its
+    /// socket had no room.
     fn answers(&mut self, key: u64, buffer: &mut [u8], now: Instant) {
+        self.take_answers(key, buffer, now);
+        let Some(client) = self.clients.get_mut(key) else { return };
+        let Served { socket, missed, .. } = &mut client.served;
+        count_missed(missed.more(socket), &self.counts.answers_refused, self.back.as_ref());
+    }
+
+    fn take_answers(&mut self, key: u64, buffer: &mut [u8], now: Instant) {
         for _ in 0..BATCH {
             let Some(client) = self.clients.get(key) else { return };
             match client.served.socket.recv(buffer) {
@@ -264,6 +293,30 @@ impl Mover {
             }
         }
     }
+}
+
+/// How many datagrams the kernel had dropped at a socket when they were last counted. The kernel's
+/// number wraps after 2^32.
+#[derive(Debug)]
+struct Missed(u32);
+
+impl Missed {
+    fn of(socket: &UdpSocket) -> Self {
+        Self(socket_memory(socket.as_fd()).map_or(0, |memory| memory.drops))
+    }
+
+    /// Returns how many more the kernel has dropped since the last call.
+    fn more(&mut self, socket: &UdpSocket) -> u64 {
+        let Ok(memory) = socket_memory(socket.as_fd()) else { return 0 };
+        let more = memory.drops.wrapping_sub(self.0);
+        self.0 = memory.drops;
+        more.into()
+    }
+}
+
+fn count_missed(count: u64, refused: &Refusals, back: Option<&Back>) {
+    refused.add_many(Refused::Missed, count);
+    back.into_iter().for_each(|back| back.source.dropped.add(count));
 }
 
 /// Sends an answer to a client.
