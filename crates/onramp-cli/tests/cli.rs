@@ -47,9 +47,10 @@ mod wire;
 #[path = "cli/xdp.rs"]
 mod xdp;
 
+use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::thread;
 use std::time::Duration;
 
@@ -66,6 +67,15 @@ fn wait_until(what: &str, mut is: impl FnMut() -> bool) {
         }
     });
     assert!(seen, "never: {what}");
+}
+
+/// Waits until a process has opened the file at `path`.
+fn wait_until_open(process: &Child, path: &str) {
+    wait_until("the program opens the file", || {
+        let open = fs::read_dir(format!("/proc/{}/fd", process.id())).into_iter().flatten();
+        let mut open = open.filter_map(|entry| fs::read_link(entry.ok()?.path()).ok());
+        open.any(|file| file == Path::new(path))
+    });
 }
 
 /// Returns a command that runs the program with these arguments. A shell that started the tests in
@@ -140,7 +150,7 @@ fn assert_fails(output: &Output, code: i32, words: &[&str]) {
 }
 
 fn read_json(path: &Path) -> Value {
-    let text = std::fs::read_to_string(path).expect("the file was written");
+    let text = fs::read_to_string(path).expect("the file was written");
     serde_json::from_str(&text).expect("it is JSON")
 }
 
@@ -149,7 +159,7 @@ fn read_json(path: &Path) -> Value {
 /// of these keys. A key with a dot is a path into an object.
 fn assert_documented_keys(heading: &str, object: &Value) -> usize {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/json.md");
-    let document = std::fs::read_to_string(path).expect("docs/json.md");
+    let document = fs::read_to_string(path).expect("docs/json.md");
     let mut lines = document.lines().skip_while(|line| *line != heading);
     assert!(lines.next().is_some(), "docs/json.md has no {heading}");
     let rows = lines.take_while(|line| !line.starts_with('#')).filter(|line| line.starts_with('|'));
@@ -294,7 +304,7 @@ fn reports_that_cannot_be_written_are_told_before_anything_is_measured() {
         let directory = format!("bench udp --seconds 60 {option} {inside}");
         assert_fails(&run(&directory), 1, &["cannot write", "directory"]);
     }
-    std::fs::write(folder.path().join("file"), "kept").expect("a file");
+    fs::write(folder.path().join("file"), "kept").expect("a file");
     let long = "n".repeat(256);
     let wrong: &[(&str, &str)] = &[
         ("/proc/onramp.html", "no file can be made in folder /proc; name a file in another"),
@@ -305,7 +315,7 @@ fn reports_that_cannot_be_written_are_told_before_anything_is_measured() {
     for (path, told) in wrong {
         assert_fails(&run(&format!("demo --html {path}")), 1, &["cannot write", told]);
     }
-    let left = std::fs::read_dir(folder.path()).expect("the folder");
+    let left = fs::read_dir(folder.path()).expect("the folder");
     assert_eq!(left.count(), 1, "nothing was made");
 }
 
@@ -313,7 +323,7 @@ fn reports_that_cannot_be_written_are_told_before_anything_is_measured() {
 fn two_reports_in_one_file_are_refused() {
     let folder = tempfile::tempdir().expect("a folder");
     let inside = folder.path().display();
-    std::fs::write(folder.path().join("file"), "kept").expect("a file");
+    fs::write(folder.path().join("file"), "kept").expect("a file");
     std::os::unix::fs::symlink("file", folder.path().join("link")).expect("a link");
     for (json, html) in [("file", "file"), ("file", "./file"), ("link", "file"), ("new", "./new")] {
         let line = format!("bench udp --seconds 60 --json {inside}/{json} --html {inside}/{html}");
@@ -322,7 +332,7 @@ fn two_reports_in_one_file_are_refused() {
     assert_fails(&run("bench udp --seconds 60 --json - --html -"), 2, &["the same file"]);
     let line = format!("send udp://127.0.0.1:9 --from {inside}/file --json {inside}/link");
     assert_fails(&run(&line), 2, &["--json and --from", "the same file"]);
-    let kept = std::fs::read(folder.path().join("file")).expect("the file");
+    let kept = fs::read(folder.path().join("file")).expect("the file");
     assert_eq!(kept, b"kept");
 }
 

@@ -53,8 +53,8 @@ impl Sockets for Table {
     fn keep(&mut self, socket: u64) {
         let Some(fd) = self.fd_at_hand(socket) else { return };
         match self.duplicate(fd, socket) {
-            Some(kept) => drop(self.kept.insert(socket, kept)),
-            None => drop(self.own.insert(socket, fd)),
+            Some(kept) => _ = self.kept.insert(socket, kept),
+            None => _ = self.own.insert(socket, fd),
         }
     }
 

@@ -17,7 +17,9 @@ use rustix::fs::{CWD, mkfifoat};
 use serde_json::Value;
 
 use self::files::{BEGIN, Frames, MSEC, block, frame, interface, packet, packets, pcap, section};
-use super::{assert_documented_keys, assert_fails, onramp, read_json, run, stderr, wait_until};
+use super::{
+    assert_documented_keys, assert_fails, onramp, read_json, run, stderr, wait_until_open,
+};
 
 fn write(folder: &Path, name: &str, bytes: &[u8]) -> String {
     let path = folder.join(name);
@@ -602,11 +604,7 @@ fn a_signal_ends_the_wait_for_a_pipe() {
     let named = folder.path().join("pipe").display().to_string();
     mkfifoat(CWD, &named, 0o600.into()).expect("room");
     let mut child = piped(&format!("replay {named} --qdisc fq")).spawn().expect("it runs");
-    wait_until("the program opens the pipe", || {
-        let open = fs::read_dir(format!("/proc/{}/fd", child.id())).into_iter().flatten();
-        let mut open = open.filter_map(|entry| fs::read_link(entry.ok()?.path()).ok());
-        open.any(|file| file == Path::new(&named))
-    });
+    wait_until_open(&child, &named);
     let pid = rustix::process::Pid::from_child(&child);
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("it is there");
     let status = child.wait().expect("it ends");

@@ -12,7 +12,9 @@ use rustix::fs::{CWD, mkfifoat};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use super::{assert_documented_keys, assert_fails, onramp, run, stderr, wait_until};
+use super::{
+    assert_documented_keys, assert_fails, onramp, run, stderr, wait_until, wait_until_open,
+};
 
 /// Returns the socket of a receiver, and the URL by which `onramp send` reaches it.
 fn receiver() -> (UdpSocket, String) {
@@ -354,9 +356,10 @@ fn a_capture_without_datagrams_does_not_hold_the_command() {
     let (_socket, to) = receiver();
     let line = ["send", &to, "--from", &file, "--loop", "4000000000"];
     let child = onramp(line).stderr(Stdio::piped()).spawn().expect("the program runs");
+    // The mask of SIGHUP, SIGINT and SIGTERM.
     let blocks_signals = || {
         let status = fs::read_to_string(format!("/proc/{}/status", child.id())).expect("it runs");
-        status.lines().any(|line| line.starts_with("SigBlk:") && line.contains('4'))
+        status.lines().any(|line| line.starts_with("SigBlk:") && line.ends_with("4003"))
     };
     wait_until("the program heeds signals", blocks_signals);
     kill_process(Pid::from_child(&child), Signal::TERM).expect("it runs");
@@ -373,11 +376,7 @@ fn a_pipe_without_a_writer_does_not_hold_the_command() {
     let (_socket, to) = receiver();
     let child = onramp(["send", &to, "--from", &named]).stderr(Stdio::piped()).spawn();
     let child = child.expect("the program runs");
-    wait_until("the program opens the pipe", || {
-        let open = fs::read_dir(format!("/proc/{}/fd", child.id())).into_iter().flatten();
-        let mut open = open.filter_map(|entry| fs::read_link(entry.ok()?.path()).ok());
-        open.any(|file| file == Path::new(&named))
-    });
+    wait_until_open(&child, &named);
     kill_process(Pid::from_child(&child), Signal::INT).expect("it runs");
     let output = child.wait_with_output().expect("the program ends");
     assert_eq!(output.status.code(), Some(130), "{}", stderr(&output));

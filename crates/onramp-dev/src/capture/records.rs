@@ -13,8 +13,6 @@ const INTERFACES_MAX: usize = 256;
 /// The types, as read from the least significant byte, of a packet block in a section whose numbers
 /// begin with the least, and with the most significant byte. Old programs wrote such blocks.
 const PACKET_BLOCKS: [u32; 2] = [2, 2 << 24];
-/// Size in bytes of the numbers before the packet in a packet block.
-const PACKET_BLOCK_HEAD: usize = 20;
 
 const SEC: u64 = 1_000_000_000;
 const BEYOND: &str = "the capture is damaged: a packet has a time before 1970 or after 2262";
@@ -191,16 +189,13 @@ impl Interfaces {
 /// Reads the content of a packet block: the number of the interface, the time, the bytes that were
 /// captured, and the length on the wire. The parser does not know these blocks.
 fn packet_block(content: &[u8], big: bool) -> Option<(usize, Option<u64>, &[u8], u32)> {
-    let (head, data) = content.split_at_checked(PACKET_BLOCK_HEAD)?;
-    let word = |at: usize| {
-        let bytes = [head[at], head[at + 1], head[at + 2], head[at + 3]];
-        if big { u32::from_be_bytes(bytes) } else { u32::from_le_bytes(bytes) }
-    };
+    let (head, data) = content.split_first_chunk::<20>()?;
+    let read = if big { u32::from_be_bytes } else { u32::from_le_bytes };
+    let [first, high, low, captured, original] = *head.as_chunks::<4>().0 else { return None };
     // Beside the interface stands a count of packets that were dropped.
-    let interface = if big { word(0) >> 16 } else { word(0) & 0xffff };
-    let time = u64::from(word(4)) << 32 | u64::from(word(8));
-    let data = data.get(..usize::try_from(word(12)).ok()?)?;
-    Some((interface as usize, Some(time), data, word(16)))
+    let interface = if big { read(first) >> 16 } else { read(first) & 0xffff };
+    let time = u64::from(read(high)) << 32 | u64::from(read(low));
+    Some((interface as usize, Some(time), data.get(..read(captured) as usize)?, read(original)))
 }
 
 #[cfg(test)]
