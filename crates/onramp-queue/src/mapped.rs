@@ -100,7 +100,10 @@ impl MappedPool {
         // Acquire: makes the nodes visible, and orders what other threads did with the payloads
         // before what becomes of them now; pairs with the release in `put_back`.
         let order = mutant::or("mapped-reclaim-acquire", Acquire, Relaxed);
-        let taken = self.home().update(order, |_| Some(Word::ZERO)).unwrap_or(Word::ZERO);
+        let home = self.home.as_ptr();
+        // SAFETY: the pool keeps its home alive until the pool is dropped.
+        let taken = unsafe { Home::update(home, order, |_| Some(Word::ZERO)) };
+        let taken = taken.unwrap_or(Word::ZERO);
         self.out -= u32::from(taken.count());
         let mut node = taken.node();
         while !node.is_null() {
@@ -123,7 +126,9 @@ impl MappedPool {
 
 impl Drop for MappedPool {
     fn drop(&mut self) {
-        let (_, is_last) = self.home().close(|word| self.out - u32::from(word.count()));
+        let out = |word: Word| self.out - u32::from(word.count());
+        // SAFETY: the pool keeps its home alive until now, and closes it only here.
+        let (_, is_last) = unsafe { Home::close(self.home.as_ptr(), out) };
         if is_last {
             // SAFETY: no node is out, and no thread waits, so nobody else refers to the home.
             unsafe { Home::free(self.home.as_ptr()) };

@@ -624,7 +624,8 @@ impl Pool {
     /// See [`Home::update`].
     #[inline]
     fn update(&self, order: Ordering, next: impl Fn(Word) -> Option<Word>) -> Option<Word> {
-        self.home().update(order, next)
+        // SAFETY: the pool keeps its home alive until the pool is dropped.
+        unsafe { Home::update(self.home.as_ptr(), order, next) }
     }
 
     /// Cancels the pending wake-up request, like [`disarm`](Self::disarm), and drops its waker.
@@ -705,7 +706,9 @@ impl Drop for Pool {
         // arbitrary code. If another thread is taking the waker out, the pool does not wait for
         // that thread: its call of the waker later has no effect.
         self.forget_waker();
-        let (came, is_last) = self.home().close(|word| self.out - self.returned_in(word));
+        let out = |word| self.out - self.returned_in(word);
+        // SAFETY: the pool keeps its home alive until now, and closes it only here.
+        let (came, is_last) = unsafe { Home::close(self.home.as_ptr(), out) };
         // SAFETY: closing the word gave the chain of returned nodes to this thread alone.
         unsafe { free_chain(came) };
         for node in self.free {

@@ -63,6 +63,14 @@ impl<T> UnsafeCell<T> {
     }
 }
 
+/// Lets the other threads run under miri. Code calls this function where another thread may free an
+/// object that this thread has just used, so that miri sees each use of the object after its end.
+#[inline]
+pub(crate) fn others_run() {
+    #[cfg(miri)]
+    (0..8).for_each(|_| std::thread::yield_now());
+}
+
 /// Tracks the lifetime of an object that many threads use and one thread frees. Only the model
 /// checker uses the tracking.
 ///

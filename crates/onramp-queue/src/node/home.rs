@@ -14,7 +14,7 @@ use crate::mutant;
 #[cfg(not(loom))]
 use crate::sync::AtomicU64;
 use crate::sync::Ordering::{self, AcqRel, Acquire, Relaxed, Release};
-use crate::sync::{AtomicPtr, Life, Padded, UnsafeCell};
+use crate::sync::{AtomicPtr, Life, Padded, UnsafeCell, others_run};
 use crate::wakes::call;
 
 /// Flag in the word: the sender waits for packets to come home. The thread whose returned packets
@@ -122,19 +122,32 @@ impl Home {
 
     /// Replaces the word by `next(word)`, and returns the previous word. If `next` returns `None`,
     /// leaves the word unchanged and returns `None`.
+    ///
+    /// Takes a pointer and not `&self`: after an exchange that closes the home, another thread may
+    /// free it, and a reference that is a parameter must stay valid until its function returns.
+    ///
+    /// # Safety
+    ///
+    /// The home is alive until the exchange.
     #[inline]
-    pub(crate) fn update(
-        &self,
+    pub(crate) unsafe fn update(
+        home: *const Self,
         order: Ordering,
         next: impl Fn(Word) -> Option<Word>,
     ) -> Option<Word> {
-        self.life.used();
+        // SAFETY: the caller guarantees that the home is alive until the exchange, and this thread
+        // does not use the reference afterwards.
+        let this = unsafe { &*home };
+        this.life.used();
         // Relaxed: the loaded value is a guess, which the exchange verifies.
-        let mut word = Word(self.word.0.load(Relaxed));
+        let mut word = Word(this.word.0.load(Relaxed));
         loop {
             let new = next(word)?;
-            match self.word.0.compare_exchange_weak(word.0, new.0, order, Relaxed) {
-                Ok(_) => return Some(word),
+            match this.word.0.compare_exchange_weak(word.0, new.0, order, Relaxed) {
+                Ok(_) => {
+                    others_run();
+                    return Some(word);
+                }
                 Err(seen) => word = Word(seen),
             }
         }
@@ -142,22 +155,28 @@ impl Home {
 
     /// Marks the word as CLOSED, because the pool is being dropped. `out` tells from the word how
     /// many of the pool's nodes are not home. Returns the nodes that came home, and whether the
-    /// calling thread must free the home because nobody else refers to it.
-    pub(crate) fn close(&self, out: impl Fn(Word) -> u32) -> (*mut Node, bool) {
+    /// calling thread must free the home because nobody else refers to it. If the thread need not
+    /// free the home, another thread may free it at any moment.
+    ///
+    /// # Safety
+    ///
+    /// The pool has not been closed yet, so the home is alive.
+    pub(crate) unsafe fn close(home: *const Self, out: impl Fn(Word) -> u32) -> (*mut Node, bool) {
         // Acquire: if this thread frees the home, makes the nodes and all that other threads did
         // with the home visible; pairs with the release in `put_back`. Release: if another thread
         // frees the home, publishes all that this thread did with it.
         let order = mutant::or("pool-close-acquire", AcqRel, Release);
         let order = mutant::or("pool-close-release", order, Acquire);
-        let last = self.update(order, |word| {
+        let next = |word: Word| {
             #[expect(clippy::cast_possible_truncation, reason = "at most PACKETS_MAX")]
             let out = out(word) as u16;
             // The flags WAKING and BELL stay, because each of them keeps the home alive. The flag
             // RUNG (the bell rang) is cleared, because nobody waits for the bell any more.
             let flags = word.flags() & (WAKING | BELL);
             Some(Word::with(ptr::null_mut(), out, CLOSED | flags))
-        });
-        let last = last.unwrap_or(Word::ZERO);
+        };
+        // SAFETY: the caller guarantees that the home is alive until the exchange, which closes it.
+        let last = unsafe { Self::update(home, order, next) }.unwrap_or(Word::ZERO);
         (last.node(), out(last) == 0 && !last.has(WAKING) && !last.has(BELL))
     }
 
