@@ -38,7 +38,7 @@ use onramp_queue::{Packet, PacketList};
 use crate::claim::{Claim, Use};
 use crate::packet::{PacketOptions, PacketSocket};
 use crate::receive::Receive;
-use crate::sys::{self, Hook, Known, PacketFd, Side};
+use crate::sys::{self, Hook, Known, Maker, PacketFd, Side};
 use crate::tap::{Tap, TapOptions, TapReceiver};
 
 /// Number of frames that the TAP holds until they are read.
@@ -64,6 +64,7 @@ pub struct Detour {
     guards: [Guard; 2],
     /// Keeps other programs from the same direction of the interface.
     _claim: Claim,
+    maker: Maker,
 }
 
 /// A socket that is bound to an interface.
@@ -221,6 +222,7 @@ impl Detour {
             tap: receiver,
             guards,
             _claim: claim,
+            maker: Maker::this_process(),
         };
         Ok((detour, device))
     }
@@ -234,7 +236,11 @@ impl Detour {
 
 impl Drop for Detour {
     fn drop(&mut self) {
-        self.switch.end();
+        // In a child of `fork`, another thread of the parent may have held the switch's lock. The
+        // parent still has the detour.
+        if self.maker.is_here() {
+            self.switch.end();
+        }
     }
 }
 

@@ -26,7 +26,8 @@ use onramp_queue::{Armed, Counter, DropReason, Mailbox, Packet, PacketList, Read
 use crate::backoff::Backoff;
 use crate::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use crate::sync::{Mutex, thread};
-use crate::{MonotonicClock, ThreadWaker, forks, watch_forks};
+use crate::sys::Maker;
+use crate::{MonotonicClock, ThreadWaker};
 
 pub use self::recv::Recv;
 
@@ -151,8 +152,7 @@ pub struct Receiver {
     stats: Arc<ReceiverStats>,
     /// The queues that wait for room at this place.
     waiting: Arc<Waiting>,
-    /// How often the process had forked when the receiver was made.
-    forks: u32,
+    maker: Maker,
 }
 
 /// Counters of all receivers that one place of the network has had, one after another.
@@ -208,7 +208,7 @@ impl Network {
         let reader = end.mailbox.open()?;
         let (taken, waker) = (PacketList::new(), ThreadWaker::default());
         let (stats, waiting) = (Arc::clone(&end.stats), Arc::clone(&end.waiting));
-        Some(Receiver { reader, taken, waker, stats, waiting, forks: watch_forks() })
+        Some(Receiver { reader, taken, waker, stats, waiting, maker: Maker::this_process() })
     }
 
     /// Wakes all queues that wait until a receiver has room, for example because what is behind
@@ -439,7 +439,7 @@ impl Receiver {
 
     /// Whether this is the copy of a receiver in a child of `fork`.
     fn is_copy(&self) -> bool {
-        forks() != self.forks
+        !self.maker.is_here()
     }
 }
 

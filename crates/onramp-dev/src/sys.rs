@@ -48,6 +48,7 @@ pub use child::{enter_child, tie_child};
 pub(crate) use datagrams::Told;
 #[cfg(feature = "udp")]
 pub(crate) use datagrams::{Arrived, DATAGRAMS_MAX, Datagrams};
+pub(crate) use fork::Maker;
 pub use fork::{forks, run_in_child, watch_forks};
 #[cfg(any(feature = "tap", feature = "packet"))]
 pub(crate) use frame::write_frame;

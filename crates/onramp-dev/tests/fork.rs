@@ -8,6 +8,7 @@ use std::time::Duration;
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::Pid;
 use onramp_core::{Device, Instant};
+use onramp_dev::capture::{Advice, Blocks, CaptureFile, CaptureOptions};
 use onramp_dev::{forks, loopback, run_in_child, watch_forks};
 use onramp_queue::{Packet, PacketList};
 
@@ -55,6 +56,7 @@ fn a_child_knows_that_it_is_one() {
     drop(std::panic::take_hook());
     assert_eq!(code, 101, "as a Rust program that panics");
     a_receiver_has_ended_in_a_child();
+    a_capture_stays_locked_when_a_child_drops_its_copy();
 }
 
 /// The copy of a receiver in a child gets none of the packets that its parent gets, and does not
@@ -99,4 +101,25 @@ fn a_receiver_has_ended_in_a_child() {
         i32::from(own.has_ended() || own.try_recv().is_none())
     });
     assert_eq!(code, 0);
+}
+
+/// A child that drops its copy of a writer, or of a reader, does not let other writers empty the
+/// file.
+fn a_capture_stays_locked_when_a_child_drops_its_copy() {
+    let name = format!("onramp-{}-forked.pcapng", std::process::id());
+    let path = std::env::temp_dir().join(name);
+    let create = || {
+        CaptureFile::create(&path, CaptureOptions { replace: true, ..CaptureOptions::default() })
+    };
+    let mut writer = Some(create().expect("a file"));
+    assert_eq!(exit(|| i32::from(writer.take().is_none())), 0);
+    create().expect_err("the parent writes it");
+    drop(writer);
+    drop(create().expect("nobody has it"));
+    let mut reader = Some(Blocks::open(&path, Advice::default()).expect("it is a capture"));
+    assert_eq!(exit(|| i32::from(reader.take().is_none())), 0);
+    create().expect_err("the parent reads it");
+    drop(reader);
+    create().expect("nobody has it");
+    std::fs::remove_file(&path).expect("it is there");
 }

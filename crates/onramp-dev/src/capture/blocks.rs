@@ -9,6 +9,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use pcap_parser::traits::PcapReaderIterator;
 use pcap_parser::{PcapBlockOwned, PcapError, create_reader};
 
+use crate::sys::Maker;
+
 /// Size in bytes of the buffer that blocks are read into. It grows for a block that is larger. In
 /// unit tests and fuzzing the buffer is small, so that it has to grow.
 const BUFFER: usize = if cfg!(any(test, fuzzing)) { 64 } else { 64 << 10 };
@@ -148,32 +150,38 @@ impl fmt::Debug for Blocks<'_> {
 }
 
 /// A file that is being read, and that no [`CaptureFile`](super::CaptureFile) may empty meanwhile.
-pub(super) struct Shared(File);
+pub(super) struct Shared {
+    file: File,
+    maker: Maker,
+}
 
 impl Shared {
     /// Locks the file. If its file system has no locks, or the capture is being written, it can be
     /// read all the same.
     pub(super) fn lock(file: File) -> Self {
         let _ = file.try_lock_shared();
-        Self(file)
+        Self { file, maker: Maker::this_process() }
     }
 
     #[cfg(test)]
     pub(super) fn copy(&self) -> File {
-        self.0.try_clone().expect("a descriptor")
+        self.file.try_clone().expect("a descriptor")
     }
 }
 
 impl Read for Shared {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.0.read(buffer)
+        self.file.read(buffer)
     }
 }
 
 impl Drop for Shared {
-    /// Releases the lock, which the copy of the descriptor in a forked process would keep.
+    /// Releases the lock, which the copy of the descriptor in a forked process would keep. Such a
+    /// process does not release the lock, which is its parent's.
     fn drop(&mut self) {
-        let _ = self.0.unlock();
+        if self.maker.is_here() {
+            let _ = self.file.unlock();
+        }
     }
 }
 

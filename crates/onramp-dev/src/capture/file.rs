@@ -13,6 +13,7 @@ use onramp_queue::{Counter, DropReason, Layer, Packet, PacketList};
 
 use super::pcapng::{Block, PACKET};
 use crate::clock::MonotonicClock;
+use crate::sys::Maker;
 
 /// The first number of a pcap file whose times are in nanoseconds.
 const PCAP: u32 = 0xa1b2_3c4d;
@@ -95,8 +96,8 @@ fn unix_ns_at_zero() -> u64 {
 pub struct CaptureFile {
     info: DeviceInfo,
     file: File,
-    /// Whether this device holds a lock on the file.
-    locked: bool,
+    /// The process that locked the file, if one did.
+    locker: Option<Maker>,
     format: CaptureFormat,
     unix_ns_at_zero: u64,
     /// The layers of the file's interfaces.
@@ -193,7 +194,7 @@ impl CaptureFile {
         let format = options.format.unwrap_or_else(|| CaptureFormat::of(path));
         let device = Self::new(file, &name.to_string(), format, options);
         let mut device = device.map_err(|error| told(&error))?;
-        device.locked = kind.is_file();
+        device.locker = kind.is_file().then(Maker::this_process);
         Ok(device)
     }
 
@@ -212,7 +213,7 @@ impl CaptureFile {
         let mut device = Self {
             info: DeviceInfo::new(format!("capture {name}"), options.mtu),
             file: out,
-            locked: false,
+            locker: None,
             format,
             unix_ns_at_zero: options.unix_ns_at_zero,
             layers: Vec::new(),
@@ -353,9 +354,10 @@ impl CaptureFile {
 
 impl Drop for CaptureFile {
     /// Releases the lock, because closing the file need not do so: a process that was forked from
-    /// this one has copies of its descriptors, and each of them would keep the lock.
+    /// this one has copies of its descriptors, and each of them would keep the lock. Such a process
+    /// does not release the lock, which is its parent's.
     fn drop(&mut self) {
-        if self.locked {
+        if self.locker.is_some_and(Maker::is_here) {
             let _ = self.file.unlock();
         }
     }

@@ -42,6 +42,23 @@ pub fn forks() -> u32 {
     FORKS.load(Relaxed)
 }
 
+/// The process that made an object. A child of `fork` drops its copies of all objects when it ends,
+/// and shares files, sockets and memory with its parent. An object whose drop changes something
+/// that both share keeps this mark, and leaves the change to its maker.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Maker(u32);
+
+impl Maker {
+    pub(crate) fn this_process() -> Self {
+        Self(watch_forks())
+    }
+
+    /// Whether the calling process is the maker, and not a child of it.
+    pub(crate) fn is_here(self) -> bool {
+        forks() == self.0
+    }
+}
+
 /// Exit status of a child in which the closure of [`run_in_child`] panicked.
 const PANICKED: i32 = 101;
 

@@ -15,6 +15,7 @@ use std::time::Duration;
 use libc::{c_int, off_t, sockaddr_xdp, socklen_t, xdp_desc, xdp_mmap_offsets, xdp_statistics};
 use onramp_queue::{MappedPool, Packet};
 
+use super::fork::Maker;
 use super::ring::{Frames, Ring};
 
 /// The option that raises the number of frames that one call sends in copy mode (Linux 6.17), and
@@ -63,6 +64,7 @@ pub(crate) struct TxSide {
     /// Number of frames in the ring that the kernel has not given back.
     out: usize,
     socket: Arc<Socket>,
+    maker: Maker,
 }
 
 /// The receive side of a socket.
@@ -171,7 +173,8 @@ pub(crate) fn open(
     let free = (size..2 * size).map(frame).rev().collect();
     let own = frame(size)..frame(2 * size);
     let lent = VecDeque::new();
-    let tx = TxSide { tx, completed, free, own, lent, out: 0, socket: Arc::clone(&socket) };
+    let maker = Maker::this_process();
+    let tx = TxSide { tx, completed, free, own, lent, out: 0, socket: Arc::clone(&socket), maker };
     let pool = MappedPool::new(Arc::clone(frames));
     let most = (size / 2).min(MappedPool::PACKETS_MAX) as usize;
     Ok((tx, RxSide { rx, fill, pool, home: Vec::new(), most, socket }))
@@ -325,6 +328,10 @@ impl TxSide {
 
 impl Drop for TxSide {
     fn drop(&mut self) {
+        if !self.maker.is_here() {
+            // The parent of this process still sends, and shares the rings.
+            return;
+        }
         self.reclaim();
         // The kernel may still read these frames. They are free when the socket is closed.
         let mut left = self.socket.lent.addresses.lock().unwrap_or_else(PoisonError::into_inner);

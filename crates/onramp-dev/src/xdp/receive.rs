@@ -9,7 +9,7 @@ use onramp_queue::{Layer, Packet, PacketList};
 
 use super::{Program, XdpStats, told};
 use crate::receive::Receive;
-use crate::sys::RxSide;
+use crate::sys::{Maker, RxSide};
 
 /// Receives the frames that arrive at a queue of an [`Xdp`](super::Xdp).
 ///
@@ -36,6 +36,7 @@ pub struct XdpReceiver {
     refused: Option<io::Error>,
     // The program is attached as long as somebody receives.
     program: Arc<Program>,
+    maker: Maker,
 }
 
 impl XdpReceiver {
@@ -51,7 +52,7 @@ impl XdpReceiver {
         let refused = set.and_then(Result::err).map(|error| {
             told(&error, &format!("cannot receive from queue {queue} of {}", program.name))
         });
-        Self { side, queue, seed, stats, refused, program }
+        Self { side, queue, seed, stats, refused, program, maker: Maker::this_process() }
     }
 }
 
@@ -113,6 +114,10 @@ impl Receive for XdpReceiver {
 
 impl Drop for XdpReceiver {
     fn drop(&mut self) {
+        if !self.maker.is_here() {
+            // The parent of this process still receives, and shares the rings.
+            return;
+        }
         if let Some(redirect) = &self.program.redirect {
             // An error would mean that the queue has no entry.
             let _ = redirect.clear(self.queue);

@@ -103,3 +103,16 @@ pub(crate) fn packet(dest: Option<SocketAddr>, flow: u64, len: usize, seed: usiz
 pub(crate) fn pattern(len: usize, seed: usize) -> Vec<u8> {
     (0..len).map(|at| (at * 7 + at / 251 + seed * 31) as u8).collect()
 }
+
+/// Runs `child` in a child of `fork`, and waits until it has ended well. A child that hangs is
+/// killed after two minutes.
+pub(crate) fn in_child(child: impl FnOnce()) {
+    let number = onramp_dev::run_in_child(|| {
+        nix::unistd::alarm::set(120);
+        child();
+        0
+    });
+    let pid = nix::unistd::Pid::from_raw(number.expect("there can be a child"));
+    let status = nix::sys::wait::waitpid(pid, None).expect("it is ours");
+    assert_eq!(status, nix::sys::wait::WaitStatus::Exited(pid, 0));
+}

@@ -2,6 +2,8 @@
 
 use std::io::Write as _;
 use std::net::UdpSocket;
+use std::sync::mpsc::{self, TryRecvError};
+use std::thread;
 use std::time::Duration;
 
 use etherparse::PacketBuilder;
@@ -10,6 +12,7 @@ use onramp_core::{Clock, Device};
 use onramp_dev::{Detour, MonotonicClock, PacketReceiver, PacketSocket, Receive, Side};
 use onramp_queue::{Layer, Packet, PacketList};
 
+use crate::common::in_child;
 use crate::namespace::in_namespace;
 use crate::packet::{OPTIONS, PAIR, assert_nothing, open};
 use crate::tap::{heap, ip, receive, send};
@@ -176,6 +179,32 @@ fn a_switch_leads_packets_aside() {
         switch.set(true).expect("nothing happens");
         say(b"over");
         receive(&mut peer, ends_with(b"over"));
+    });
+}
+
+/// A child that drops its copy does not wait for the switch's lock, which a thread of the parent
+/// may have held, and the parent's detour goes on.
+#[test]
+fn a_child_leaves_the_detour_to_its_parent() {
+    beside_a_peer("detour::a_child_leaves_the_detour_to_its_parent", |_, mut peer| {
+        let (detour, _device) = begin(Side::Egress);
+        let (switch, (lives, ends)) = (detour.switch(), mpsc::channel::<()>());
+        let mut detour = Some(detour);
+        thread::scope(|scope| {
+            scope.spawn(move || {
+                while ends.try_recv() == Err(TryRecvError::Empty) {
+                    switch.set(false).expect("the interface is there");
+                    switch.set(true).expect("the interface is there");
+                }
+            });
+            (0..30).for_each(|_| in_child(|| drop(detour.take())));
+            drop(lives);
+        });
+        let socket = UdpSocket::bind("192.0.2.1:7000").expect("an address of v0");
+        socket.send_to(b"led round", "192.0.2.2:7001").expect("it is sent");
+        let mut detour = detour.expect("the children took their copies");
+        assert!(receive(&mut detour, |_| true).payload().ends_with(b"led round"));
+        assert_nothing(&mut peer);
     });
 }
 

@@ -18,6 +18,7 @@ use onramp_core::{Clock as _, Device, Instant};
 use onramp_dev::{Attach, Copying, MonotonicClock, Receive, Xdp, XdpOptions, XdpReceiver};
 use onramp_queue::{DropReason, Layer, Packet, PacketList};
 
+use crate::common::in_child;
 use crate::namespace::in_namespace;
 
 /// How long a test waits for something that has to happen.
@@ -139,6 +140,35 @@ fn frames_go_both_ways() {
             drop((xdp, receiver));
             assert!(!ip("-d link show x0").contains("prog/xdp"), "the program is detached");
         }
+    });
+}
+
+/// A child that drops its copies takes no frame, and the parent sends and receives as before.
+#[test]
+fn a_child_leaves_the_traffic_to_its_parent() {
+    in_namespace("xdp::a_child_leaves_the_traffic_to_its_parent", &PAIR, || {
+        let options = XdpOptions { frames: 8, ..XdpOptions::default() };
+        let mut xdp = Xdp::open("x0", 0, options).expect("root in its namespace may");
+        let mut receiver = Some(xdp.receiver().expect("it receives"));
+        let socket = UdpSocket::bind("192.0.2.1:7000").expect("an address of x1");
+        let say = |bytes: &[u8]| {
+            socket.send_to(bytes, "192.0.2.2:7001").expect("it is sent");
+        };
+        say(b"before");
+        let sent = send(&mut xdp, (0..8_u32).map(|number| udp(&number.to_le_bytes())));
+        assert_eq!(sent, [None; 8]);
+        let mut xdp = Some(xdp);
+        in_child(|| drop((receiver.take(), xdp.take())));
+        say(b"after");
+        let receiver = receiver.as_mut().expect("the child took its copy");
+        for said in [&b"before"[..], b"after"] {
+            assert!(receive(receiver).payload().ends_with(said));
+        }
+        // All frames are needed again, also those that the kernel gave back while there was a
+        // child.
+        let xdp = xdp.as_mut().expect("the child took its copy");
+        let sent = send(xdp, (0..80_u32).map(|number| udp(&number.to_le_bytes())));
+        assert_eq!(sent, [None; 80]);
     });
 }
 

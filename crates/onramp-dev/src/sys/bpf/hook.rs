@@ -10,7 +10,7 @@
 use std::io;
 use std::os::fd::{AsRawFd as _, OwnedFd};
 
-use super::super::fork::{forks, watch_forks};
+use super::super::fork::Maker;
 use super::{
     CALL, EXIT, LINK_CREATE, LOAD_IMMEDIATE, LOAD_WORD, MOVE, MOVE_REGISTER, MOVE_WORD, STORE_WORD,
     call, command, instruction, load, word,
@@ -74,7 +74,7 @@ pub(crate) enum Known {
 pub(crate) struct Hook {
     // Holds the program at the interface.
     link: OwnedFd,
-    forks: u32,
+    maker: Maker,
 }
 
 impl Hook {
@@ -155,9 +155,9 @@ impl Hook {
     fn attach(interface: u32, side: Side, code: &[u64]) -> io::Result<Self> {
         let program = load(PROG_TYPE_SCHED_CLS, code)?;
         let program = word(program.as_raw_fd());
-        let forks = watch_forks();
+        let maker = Maker::this_process();
         let link = call(LINK_CREATE, &[program, interface, side.attach_type(), BEFORE])?;
-        Ok(Self { link, forks })
+        Ok(Self { link, maker })
     }
 }
 
@@ -165,7 +165,7 @@ impl Drop for Hook {
     fn drop(&mut self) {
         // Without this, a child of `fork` that has the descriptor, too, would keep the program at
         // the interface. An error would mean that the interface is gone.
-        if forks() == self.forks {
+        if self.maker.is_here() {
             let _ = command(LINK_DETACH, &[word(self.link.as_raw_fd())]);
         }
     }

@@ -22,7 +22,7 @@ fn tx_side(tx: Ring<xdp_desc>, completed: Ring<u64>, socket: Arc<Socket>) -> TxS
     let size = u64::from(SIZE) * u64::from(FRAME);
     let free = (0..u64::from(SIZE)).map(|index| size + index * u64::from(FRAME)).collect();
     let (own, lent) = (size..2 * size, VecDeque::new());
-    TxSide { tx, completed, free, own, lent, out: 0, socket }
+    TxSide { tx, completed, free, own, lent, out: 0, socket, maker: Maker::this_process() }
 }
 
 /// A receive side that has the first half of the frames, and half of them at most in packets.
