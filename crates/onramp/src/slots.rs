@@ -6,7 +6,7 @@ use std::mem::offset_of;
 use std::sync::{Arc, OnceLock};
 
 use crate::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
-use onramp_core::{Device, Instant, Port};
+use onramp_core::{Device, Instant, Port, Ran};
 use onramp_queue::{Due, Marks, Succession};
 
 /// A port of a link, with fixed facts about the port and with the time at which the port wants to
@@ -145,6 +145,13 @@ impl<D: Device> Slot<D> {
         // Relaxed: only this thread counts visits.
         self.visits().vain.store(vain, Ordering::Relaxed);
         vain
+    }
+
+    /// Whether the run `ran`, which the calling thread has made, left packets in the port, also such
+    /// that wait for their time or for the device. If another thread has owned the port since, that
+    /// thread answers for them.
+    pub(crate) fn is_left_with_packets(&self, ran: Ran) -> bool {
+        ran.again || self.port.stats().backlog.get() > 0
     }
 
     /// Returns how often the port asked for a visit, and how many of these requests woke a runner.

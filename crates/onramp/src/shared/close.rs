@@ -222,13 +222,14 @@ impl Shared {
     }
 
     /// If the link was shut while this thread served a port, purges the packets that are left in
-    /// the port. No runner comes any more, so the thread that served the port last has to do this.
+    /// the port, also those that wait for their time. No runner comes any more, so the thread that
+    /// served the port last has to do this.
     #[inline]
     pub(crate) fn follow_up(&self, slot: &Slot<BoxDevice>, ran: Ran) {
         // Call `is_shut` after the port was served: the fence in `is_shut` then makes sure that
         // either this thread sees that the link is shut, or the closing thread finds the packets
         // left in the port.
-        if ran.again && self.rig.gate.is_shut() {
+        if slot.is_left_with_packets(ran) && self.rig.gate.is_shut() {
             self.sweep(slot);
         }
     }

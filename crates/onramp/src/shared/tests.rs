@@ -43,6 +43,26 @@ fn a_link_that_is_closed_is_shut() {
     assert!(shared.is_closed() && shared.rig.gate.is_shut());
 }
 
+/// A thread owned a port while the link closed, and was suspended for longer than a close waits for
+/// owners. It purges the packets that it left in the port, though they wait for their time.
+#[test]
+fn an_owner_that_comes_back_after_the_close_purges_what_it_left() {
+    let link = Link::devices([boxed()]).qdisc("netem delay 100s").manual().build();
+    let link = link.expect("a link");
+    let shared = &link.handle.shared;
+    let mut sender = link.sender();
+    let flow = sender.flow(None);
+    sender.try_send(&flow, b"late").expect("room");
+    let slot = shared.slot(0);
+    let ran = shared.help(slot).expect("nobody owns the port");
+    assert!(!ran.again && slot.is_left_with_packets(ran));
+    shared.follow_up(slot, ran);
+    assert_eq!(slot.port.stats().dropped.total(), 0, "the link is open");
+    shared.rig.gate.shut();
+    shared.follow_up(slot, ran);
+    assert_eq!(slot.port.stats().dropped.get(DropReason::Purged), 1);
+}
+
 #[test]
 fn a_close_waits_for_owners_for_eight_hundred_milliseconds() {
     let link = link(1);
