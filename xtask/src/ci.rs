@@ -22,7 +22,6 @@ const CHECKS: &[Check] = &[
     ("features", checks::features),
     ("deb", || deb::run(&["--debug".into(), "--check".into()])),
     ("readme", || readme::run(&[])),
-    ("python", || python::run_python(&[])),
     ("test", || suite::run(&[])),
 ];
 
@@ -31,6 +30,7 @@ const CHECKS: &[Check] = &[
 const BESIDE: &[Check] = &[
     ("api", || api::run_api(&[])),
     ("aarch64", checks::aarch64),
+    ("python", || python::run_python(&[])),
     ("loom", || checks::loom(&[])),
     ("mutants-loom", mutants::run_after_loom),
     ("shuttle", || checks::shuttle(&[])),
