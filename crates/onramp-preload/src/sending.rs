@@ -6,7 +6,7 @@ use std::sync::Arc;
 use libc::c_int;
 
 use crate::message::{self, Message, Wishes};
-use crate::sockets::address;
+use crate::sockets::{address, plain};
 use crate::state::{Datagram, Route};
 use crate::sys::{self, Kept};
 
@@ -41,7 +41,7 @@ impl Sending {
         let name = match message.name {
             // The socket may be connected to another address before the datagram leaves.
             [] => sys::name_of_peer(fd)?,
-            name => name.to_vec(),
+            name => plain(name),
         };
         let of_socket = || if message.len() > WHOLE { message::socket_segment(fd) } else { None };
         // A message with a size of 0 is one datagram, whatever the socket asks for.

@@ -82,6 +82,25 @@ pub(crate) fn address(name: &[u8]) -> Option<SocketAddr> {
     }
 }
 
+/// Returns an address that a program has passed, without what the kernel does not read: the bytes
+/// behind the address, and the padding of an IPv4 address, in which programs leave anything. So the
+/// same destination is the same bytes.
+pub(crate) fn plain(name: &[u8]) -> Vec<u8> {
+    // A family, a port and four bytes of an address, then eight bytes of padding.
+    const READ: usize = 8;
+    let mut plain = name.to_vec();
+    match name.first_chunk().map(|family| c_int::from(u16::from_ne_bytes(*family))) {
+        // The kernel takes an address without a family for one of IPv4.
+        Some(libc::AF_INET | libc::AF_UNSPEC) => {
+            plain.truncate(size_of::<libc::sockaddr_in>());
+            plain.iter_mut().skip(READ).for_each(|byte| *byte = 0);
+        }
+        Some(libc::AF_INET6) => plain.truncate(size_of::<libc::sockaddr_in6>()),
+        _ => {}
+    }
+    plain
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -97,5 +116,22 @@ mod tests {
             [&[10, 0, 0, 53, 0, 0, 0, 0][..], &[0; 10], &[255, 255, 127, 0, 0, 1], &[0; 4]];
         assert_eq!(address(&mapped.concat()), "127.0.0.1:53".parse().ok());
         assert_eq!((address(&v4[..6]), address(&[1; 28]), address(&[])), (None, None, None));
+    }
+
+    #[test]
+    fn one_destination_is_the_same_bytes() {
+        let v4 = [&[2, 0, 0x1f, 0x90, 127, 0, 0, 1][..], &[0; 8]].concat();
+        let rubbish = [&v4[..8], &[7; 8]].concat();
+        assert_eq!(plain(&rubbish), v4);
+        assert_eq!(plain(&[&rubbish[..], &[7; 112]].concat()), v4);
+        let of_no_family = [&[0; 2], &v4[2..]].concat();
+        assert_eq!(plain(&[&of_no_family[..8], &[7; 20]].concat()), of_no_family);
+        // The kernel reads the flow label and the scope, and takes an address without a scope.
+        let v6 = [&[10, 0][..], &[5; 26]].concat();
+        assert_eq!(plain(&[&v6[..], &[7; 100]].concat()), v6);
+        assert_eq!(plain(&v6[..24]), v6[..24]);
+        for name in [&[][..], &[2], &v4[..6], &[1; 28]] {
+            assert_eq!(plain(name), name);
+        }
     }
 }

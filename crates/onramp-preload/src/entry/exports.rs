@@ -3,7 +3,10 @@
 
 use std::slice;
 
-use libc::{c_int, c_uint, c_void, iovec, mmsghdr, msghdr, size_t, sockaddr, socklen_t, ssize_t};
+use libc::{
+    c_int, c_uint, c_void, iovec, mmsghdr, msghdr, size_t, sockaddr, sockaddr_storage, socklen_t,
+    ssize_t,
+};
 use rustix::io::Errno;
 
 use super::next::call_next;
@@ -15,6 +18,9 @@ use crate::sys::{self, SavedErrno};
 #[unsafe(no_mangle)]
 pub(crate) static onramp_preload: u8 = 1;
 
+/// Length in bytes of the longest address that the kernel reads. `sendmsg` takes a longer one, of
+/// which it reads this many bytes, and `sendto` refuses it.
+const NAME_MAX: usize = size_of::<sockaddr_storage>();
 /// Most parts of a message that the kernel takes (`UIO_MAXIOV`), and most messages of `sendmmsg`.
 const PARTS_MAX: usize = 1_024;
 
@@ -67,8 +73,8 @@ unsafe fn offer(fd: c_int, header: &msghdr, flags: c_int) -> Option<Result<usize
 /// As for `submit`, as long as the message is used; and the kernel has found the header right.
 unsafe fn read(header: &msghdr) -> Option<Message<'_>> {
     let name_len = if header.msg_name.is_null() { 0 } else { header.msg_namelen as usize };
-    // SAFETY: the caller promises it.
-    let name = unsafe { bytes(header.msg_name, name_len) };
+    // SAFETY: the kernel has read this many bytes there.
+    let name = unsafe { bytes(header.msg_name, name_len.min(NAME_MAX)) };
     // SAFETY: the caller promises it.
     let control = unsafe { bytes(header.msg_control, header.msg_controllen) };
     let parts = if header.msg_iovlen == 0 {
@@ -122,9 +128,12 @@ pub(crate) unsafe extern "C" fn sendto(
 ) -> ssize_t {
     let part = part(start, len);
     let header = header(name, name_len, &raw const part, 1);
-    // SAFETY: the arguments are those of `sendto`.
-    if let Some(done) = unsafe { submit(fd, &header, flags) } {
-        return done;
+    // The next library refuses an address that is too long for `sendto`.
+    if header.msg_namelen as usize <= NAME_MAX {
+        // SAFETY: the arguments are those of `sendto`.
+        if let Some(done) = unsafe { submit(fd, &header, flags) } {
+            return done;
+        }
     }
     call_next!(
         SENDTO,

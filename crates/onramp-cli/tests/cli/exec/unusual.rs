@@ -76,6 +76,57 @@ int main(int count, char **words) {
     assert_eq!((plain.0.as_str(), shaped.0.as_str()), ("ended\n", "ended\n"));
 }
 
+/// An address may end at the end of the program's memory and say that it is longer: `sendmsg` reads
+/// as much as an address can have, and `sendto` refuses it.
+#[test]
+fn an_address_says_that_it_is_longer() {
+    const PROGRAM: &str = "
+int main(int count, char **words) {
+    int s = fresh(count, words), page = getpagesize();
+    char *memory = mmap(0, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    mprotect(memory + page, page, PROT_NONE);
+    struct sockaddr *name = (void *)(memory + page - 128);
+    memcpy(name, &to, sizeof to);
+    struct iovec part = {\"word\", 4};
+    for (socklen_t len = 128; len < 2000; len += 600) {
+        struct msghdr header = {name, len, &part, 1, 0, 0, 0};
+        int sent = sendmsg(s, &header, 0);
+        printf(\"sendmsg %u: %d \", len, sent);
+        errno = 0;
+        sent = sendto(s, \"word\", 4, 0, name, len);
+        printf(\"sendto: %d %d\\n\", sent, errno);
+    }
+}
+";
+    let Some([plain, shaped]) = both("longer", PROGRAM, "pfifo limit 100") else { return };
+    assert!(plain.0.contains("sendmsg 728: 4 sendto: -1 22"), "{}", plain.0);
+    assert_eq!((plain.0, plain.1), (shaped.0, shaped.1));
+}
+
+/// What programs leave in the padding of an address makes no flow: datagrams to one destination
+/// leave in order.
+#[test]
+fn an_address_has_rubbish_in_its_padding() {
+    const PROGRAM: &str = "
+int main(int count, char **words) {
+    int s = fresh(count, words);
+    for (char i = 0; i < 12; i++) {
+        to.sin_zero[3] = i < 6;
+        sendto(s, &i, 1, 0, (void *)&to, sizeof to);
+    }
+}
+";
+    let folder = tempfile::tempdir().expect("a folder");
+    let text = format!("{BEGIN}{PROGRAM}");
+    let Some(program) = compile(folder.path(), "padding", &text, &[]) else { return };
+    let (socket, port) = receiver();
+    // Two flows would take turns.
+    let options = ["--qdisc", "fq maxrate 400kbit", "--drain", "60"];
+    let output = exec(&options, &[&program, &port]).output().expect("it runs");
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert_eq!(received(&socket).concat(), Vec::from_iter(0..12));
+}
+
 /// The functions of the C library are looked up when the library is loaded, and not in the midst of
 /// a signal handler: also in a program that never sends. The dynamic linker tells of each lookup.
 #[test]
