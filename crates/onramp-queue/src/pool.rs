@@ -520,20 +520,27 @@ impl Pool {
     /// one packet fewer will come home later.
     #[cold]
     fn count_one(&mut self) {
+        let bias = self.bias;
+        // The bias is of no use any more when the wake-up is due. With it, the count would overflow
+        // if as many packets came home as a pool can have.
+        let next = |word: Word| {
+            let (count, flags) = (word.count(), word.flags());
+            match count + 1 >= WAKE_AT {
+                true => Word::with(word.node(), count - bias, flags ^ (WAITING | WAKING)),
+                false => Word::with(word.node(), count + 1, flags),
+            }
+        };
         // Relaxed: if this exchange makes the wake-up due, the waker is the one that this thread
         // itself stored in `arm`.
-        let before = self.update(Relaxed, |word| {
-            let count = word.count() + 1;
-            let flags = word.flags();
-            let wakes = if count >= WAKE_AT { WAITING | WAKING } else { 0 };
-            word.has(WAITING).then(|| Word::with(word.node(), count, flags ^ wakes))
-        });
-        if let Some(before) = before {
-            self.bias += 1;
-            if before.count() + 1 >= WAKE_AT {
+        let before = self.update(Relaxed, |word| word.has(WAITING).then(|| next(word)));
+        match before {
+            Some(before) if before.count() + 1 >= WAKE_AT => {
+                self.bias = 0;
                 // SAFETY: the exchange above set WAKING, so only this thread may touch the waker.
                 unsafe { Home::wake(self.home.as_ptr()) };
             }
+            Some(_) => self.bias += 1,
+            None => {}
         }
     }
 

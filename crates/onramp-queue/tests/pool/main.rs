@@ -388,6 +388,27 @@ fn the_largest_pool_counts_right() {
     assert_eq!((pool.reclaim(|_| {}), pool.out()), (packets, 0));
 }
 
+/// A packet that was taken back fulfils the request, and then as many packets come home as a pool
+/// can have.
+#[test]
+fn the_largest_pool_counts_right_after_a_packet_was_taken_back() {
+    let packets = Credits::PACKETS_MAX;
+    let mut pool = pool(packets, u32::MAX);
+    let mut list = PacketList::from_iter([pool.take(1).unwrap()]);
+    let back = pool.take(1).unwrap();
+    let (calls, waker) = Calls::new();
+    assert_eq!(pool.arm(&waker, 1), Armed::Armed);
+    pool.take_back(back);
+    assert_eq!((calls.count(), pool.returned(), pool.out()), (1, 0, 1));
+    if cfg!(miri) {
+        return; // So many packets take too long.
+    }
+    list.extend(std::iter::from_fn(|| pool.take(1)));
+    drop(list);
+    assert_eq!((calls.count(), pool.returned()), (1, packets));
+    assert_eq!((pool.reclaim(|_| {}), pool.out()), (packets, 0));
+}
+
 #[test]
 fn a_pool_may_go_before_its_packets_or_after() {
     let (calls, waker) = Calls::new();
