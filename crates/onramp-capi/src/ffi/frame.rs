@@ -1,6 +1,6 @@
 //! Frames of the caller's: what their headers say, and marks in them.
 
-use std::cell::RefCell;
+use std::cell::Cell;
 use std::ffi::{c_int, c_void};
 
 use onramp::{Packet, frame};
@@ -15,7 +15,7 @@ const HEADERS_MAX: usize = 512;
 
 thread_local! {
     /// The packet into which this thread copies headers to read them.
-    static SCRATCH: RefCell<Option<Packet>> = const { RefCell::new(None) };
+    static SCRATCH: Cell<Option<Packet>> = const { Cell::new(None) };
 }
 
 /// Calls `f` with a packet that begins as `frame` does.
@@ -25,12 +25,14 @@ fn with_headers<R>(layer: c_int, frame: &[u8], f: impl FnOnce(&mut Packet) -> R)
         let text = format!("layer is {layer}; expected ONRAMP_LAYER_IP or ONRAMP_LAYER_ETHERNET");
         return Err(Error::invalid(text));
     };
-    SCRATCH.with_borrow_mut(|scratch| {
-        let packet = scratch.get_or_insert_with(|| Packet::with_payload(&[0; HEADERS_MAX]));
-        packet.set_payload(&frame[..frame.len().min(HEADERS_MAX)]);
-        packet.set_layer(layer);
-        Ok(f(packet))
-    })
+    let taken = SCRATCH.try_with(Cell::take).ok().flatten();
+    let mut packet = taken.unwrap_or_else(|| Packet::with_payload(&[0; HEADERS_MAX]));
+    packet.set_payload(&frame[..frame.len().min(HEADERS_MAX)]);
+    packet.set_layer(layer);
+    let read = f(&mut packet);
+    // A thread that ends has no scratch any more: its destructors may still call this.
+    let _ = SCRATCH.try_with(|scratch| scratch.set(Some(packet)));
+    Ok(read)
 }
 
 /// Fills `pkt` from the headers of a frame that begins at `layer` (`ONRAMP_LAYER_IP` or

@@ -15,7 +15,7 @@ use onramp::{Credits, Link as Core, LinkBuilder};
 use socket2::{SockRef, Type};
 
 use super::device::{self, Called, Device, refuse_inside};
-use super::memory::{array, optional_text, print, put, text, value, wanted};
+use super::memory::{TextPlace, array, optional_text, put, text, value, wanted};
 use super::object::{self, Named, Object};
 use crate::abi::{ONRAMP_ABI, ONRAMP_NO_GSO, ONRAMP_TXTIME, Options};
 use crate::error::{Error, Result, entry};
@@ -310,11 +310,12 @@ pub unsafe extern "C" fn onramp_link_tc(
         refuse_inside()?;
         // SAFETY: as the caller promises.
         let line = unsafe { self::text(line, "line") }?;
+        // SAFETY: as the caller promises. A wrong place is refused before the command is carried
+        // out.
+        let place = unsafe { TextPlace::new(text, n) }?;
         // SAFETY: as the caller promises.
         let around = unsafe { object::share(Link::object(link)) }?;
-        let out = onramp_host::tc(&around.link, shaper::bare(line))?;
-        // SAFETY: as the caller promises.
-        unsafe { print(&out, text, n) }
+        Ok(place.print(&onramp_host::tc(&around.link, shaper::bare(line))?))
     })
 }
 
@@ -333,6 +334,7 @@ pub unsafe extern "C" fn onramp_link_stats(link: *mut Link, text: *mut c_char, n
         // SAFETY: as the caller promises.
         let around = unsafe { object::share(Link::object(link)) }?;
         // SAFETY: as the caller promises.
-        unsafe { print(&stats::json(&around.link.stats()), text, n) }
+        let place = unsafe { TextPlace::new(text, n) }?;
+        Ok(place.print(&stats::json(&around.link.stats())))
     })
 }

@@ -127,19 +127,29 @@ pub(super) unsafe fn text<'a>(pointer: *const c_char, name: &str) -> Result<&'a 
     text.ok_or_else(|| Error::invalid(format!("{name} is NULL")))
 }
 
-/// Writes as much of `text` as fits into the `n` bytes at `place`, and a zero byte, as `snprintf`
-/// does. Returns the length of the whole text.
-///
-/// # Safety
-///
-/// The `n` bytes may be written, and nobody else uses them meanwhile.
-pub(super) unsafe fn print(text: &str, place: *mut c_char, n: usize) -> Result<usize> {
-    // SAFETY: as the caller promises.
-    let mut places = unsafe { Places::new(place.cast::<u8>(), n, "text") }?;
-    let fits = text.floor_char_boundary(n.saturating_sub(1));
-    text.as_bytes()[..fits].iter().for_each(|byte| places.put(*byte));
-    places.put(0);
-    Ok(text.len())
+/// The bytes of C to which a text is written.
+#[derive(Debug)]
+pub(super) struct TextPlace(Places<u8>);
+
+impl TextPlace {
+    /// Takes the `n` bytes at `place`, which may be null if `n` is 0.
+    ///
+    /// # Safety
+    ///
+    /// The bytes may be written, and nobody else uses them until the result is dropped.
+    pub(super) unsafe fn new(place: *mut c_char, n: usize) -> Result<Self> {
+        // SAFETY: as the caller promises.
+        unsafe { Places::new(place.cast(), n, "text") }.map(Self)
+    }
+
+    /// Writes as much of `text` as fits, and a zero byte, as `snprintf` does. Returns the length of
+    /// the whole text.
+    pub(super) fn print(mut self, text: &str) -> usize {
+        let fits = text.floor_char_boundary(self.0.most.saturating_sub(1));
+        text.as_bytes()[..fits].iter().for_each(|byte| self.0.put(*byte));
+        self.0.put(0);
+        text.len()
+    }
 }
 
 #[cfg(test)]
@@ -153,16 +163,15 @@ mod tests {
         for (n, right) in [(0, "xxxxxxx"), (1, "\0xxxxxx"), (3, "a\0xxxxx"), (4, "aä\0xxx")] {
             let mut bytes = *b"xxxxxxx";
             // SAFETY: the bytes are there.
-            let len = unsafe { print("aäb", bytes.as_mut_ptr().cast(), n) };
-            assert_eq!(
-                (len.expect("it is there"), &bytes),
-                (4, right.as_bytes().as_array().unwrap())
-            );
+            let place = unsafe { TextPlace::new(bytes.as_mut_ptr().cast(), n) };
+            let len = place.expect("it is there").print("aäb");
+            assert_eq!((len, &bytes), (4, right.as_bytes().as_array().unwrap()));
         }
         // SAFETY: nothing is written.
-        assert_eq!(unsafe { print("abc", ptr::null_mut(), 0) }.expect("it only counts"), 3);
+        let nowhere = unsafe { TextPlace::new(ptr::null_mut(), 0) };
+        assert_eq!(nowhere.expect("it only counts").print("abc"), 3);
         // SAFETY: null is refused.
-        unsafe { print("abc", ptr::null_mut(), 1) }.expect_err("there is no place");
+        unsafe { TextPlace::new(ptr::null_mut(), 1) }.expect_err("there is no place");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::ffi::{c_char, c_int};
 
-use super::memory::{Places, array, print, put, text, wanted};
+use super::memory::{Places, TextPlace, array, put, text, wanted};
 use super::object::{self, Named, Object};
 use crate::abi::{ONRAMP_HEAD_MAX, Pkt};
 use crate::error::{Error, entry};
@@ -93,10 +93,12 @@ pub unsafe extern "C" fn onramp_tree_tc(
     entry(|| {
         // SAFETY: as the caller promises.
         let line = unsafe { super::memory::text(line, "line") }?;
+        // SAFETY: as the caller promises. A wrong place is refused before the command is carried
+        // out.
+        let place = unsafe { TextPlace::new(text, n) }?;
         // SAFETY: as the caller promises.
         let out = unsafe { object::with(Tree::object(tree), |tree| tree.tc(now, line)) }?;
-        // SAFETY: as the caller promises.
-        unsafe { print(&out, text, n) }
+        Ok(place.print(&out))
     })
 }
 

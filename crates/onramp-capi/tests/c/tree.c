@@ -1,6 +1,8 @@
 /* Trees of qdiscs in virtual time. */
 #include "check.h"
 
+#include <pthread.h>
+
 #define MS 1000000ULL
 #define COUNT(array) (sizeof(array) / sizeof(*(array)))
 
@@ -103,6 +105,32 @@ static void marks_and_headers(void)
     GIVES(0, onramp_tree_free(tree));
 }
 
+static pthread_key_t at_end;
+
+static void marks_again(void *frame)
+{
+    GIVES(1, onramp_frame_mark_ce(ONRAMP_LAYER_IP, frame, 20));
+}
+
+static void *marks(void *frame)
+{
+    onramp_pkt pkt;
+    GIVES(0, onramp_pkt_of_frame(&pkt, ONRAMP_LAYER_IP, frame, 20, 7));
+    CHECK(pthread_setspecific(at_end, frame) == 0);
+    return NULL;
+}
+
+/* A destructor of a thread's value may still use frames. */
+static void frames_at_the_end_of_a_thread(void)
+{
+    uint8_t frame[20] = {0x45, 1, 0, 20};
+    pthread_t thread;
+    CHECK(pthread_key_create(&at_end, marks_again) == 0);
+    CHECK(pthread_create(&thread, NULL, marks, frame) == 0);
+    CHECK(pthread_join(thread, NULL) == 0);
+    CHECK((frame[1] & 3) == 3);
+}
+
 static void lines_of_tc(void)
 {
     char text[4096], small[8];
@@ -129,6 +157,9 @@ static void lines_of_tc(void)
     FAILS(EINVAL, "bogus", onramp_tree_tc(tree, 0, "qdisc replace root bogus", NULL, 0));
     FAILS(EINVAL, "line is NULL", onramp_tree_tc(tree, 0, NULL, NULL, 0));
     FAILS(EINVAL, "text is NULL", onramp_tree_tc(tree, 0, "qdisc show", NULL, 9));
+    /* A call that cannot print changes nothing. */
+    FAILS(EINVAL, "text is NULL", onramp_tree_tc(tree, 0, "qdisc del parent 1:1", NULL, 9));
+    CHECK(onramp_tree_tc(tree, 0, "qdisc del parent 1:1", NULL, 0) == 0);
     FAILS(EINVAL, "UTF-8", onramp_tree_tc(tree, 0, "\xff", NULL, 0));
     GIVES(0, onramp_tree_free(tree));
 }
@@ -224,6 +255,7 @@ int main(void)
     library();
     departures();
     marks_and_headers();
+    frames_at_the_end_of_a_thread();
     lines_of_tc();
     misuse();
     replay();
