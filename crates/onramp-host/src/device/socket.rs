@@ -53,6 +53,11 @@ pub(super) struct Upstream {
 }
 
 impl Upstream {
+    /// Whether all sockets would have the same port, so that there can be only one.
+    pub(super) const fn is_shared(&self) -> bool {
+        self.local.port() != 0
+    }
+
     /// Opens one more socket to the server.
     pub(super) fn open(&self) -> Result<Udp, Refusal> {
         udp_socket(self.local, Some(self.remote), self.mtu)
