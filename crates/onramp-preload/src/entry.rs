@@ -5,3 +5,5 @@
 mod exports;
 mod next;
 mod process;
+
+pub(crate) use process::tell;

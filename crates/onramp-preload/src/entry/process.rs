@@ -96,7 +96,7 @@ fn make() -> *mut Shaper {
 
 /// Writes a line to standard error, if somebody reads it. A program must not end by the signal that
 /// a pipe without a reader sends, nor because its standard error is full.
-fn tell(line: &str) {
+pub(crate) fn tell(line: &str) {
     let stderr = std::io::stderr();
     let mut polled = [PollFd::new(&stderr, PollFlags::OUT)];
     let gone = PollFlags::ERR | PollFlags::HUP;
