@@ -5,5 +5,3 @@
 mod exports;
 mod next;
 mod process;
-
-pub(crate) use process::tell;

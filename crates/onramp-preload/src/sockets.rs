@@ -9,8 +9,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use libc::c_int;
 use rustix::io::Errno;
 
-use crate::entry::tell;
 use crate::message;
+use crate::notice::tell;
 use crate::state::{Route, Sockets};
 use crate::sys::{self, Kept, is_of};
 
@@ -83,8 +83,8 @@ fn tell_of_limit(most: u64) {
     if most < ENOUGH && !TOLD.swap(true, Relaxed) {
         let pid = std::process::id();
         tell(&format!(
-            "process {pid} may have {most} descriptors (ulimit -n), too few for the library to keep \
-             all sockets open whose datagrams wait: if the program closes one of them, its \
+            "process {pid} may have {most} descriptors (ulimit -n), too few for the library to \
+             keep all sockets open whose datagrams wait: if the program closes one of them, its \
              datagrams are dropped; raise the limit to {ENOUGH}"
         ));
     }

@@ -70,8 +70,8 @@ impl Listener {
         Ok(Self { socket, end, back: None, upstream, queues, upstreams, limits })
     }
 
-    /// Returns the socket that the only client shares with the device's transmit queue, or `None` if
-    /// each client has a socket of its own.
+    /// Returns the socket that the only client shares with the device's transmit queue, or `None`
+    /// if each client has a socket of its own.
     fn shared(&self) -> Option<&Arc<UdpSocket>> {
         self.queues.first().filter(|_| self.upstream.is_shared())
     }
