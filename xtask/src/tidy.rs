@@ -134,6 +134,7 @@ fn check(path: &Path, text: &str, exists: &dyn Fn(&Path) -> bool) -> Vec<Finding
     words(text, &mut found);
     if name.ends_with(".md") {
         prose_columns(text, &mut found);
+        joined_tables(text, &mut found);
         links(path, text, exists, &mut found);
     }
     if name.ends_with(".rs") {
@@ -178,6 +179,28 @@ fn prose_columns(text: &str, found: &mut Vec<Finding>) {
             found.push(Finding::new(at, "columns", format!("{columns} columns of {COLUMNS}")));
         }
     }
+}
+
+/// Checks that no table has lost the line breaks between its rows: then it is shown as text. The
+/// line below the heading has only hyphens in its cells, and begins with them.
+fn joined_tables(text: &str, found: &mut Vec<Finding>) {
+    let mut fenced = false;
+    for (at, line) in numbered(text) {
+        if line.trim_start().starts_with("```") {
+            fenced = !fenced;
+        }
+        if !fenced && line.match_indices('|').any(|(place, _)| begins_below(&line[place..])) {
+            let what = "the rows of a table stand on one line: give each row a line of its own";
+            found.push(Finding::new(at, "table", what));
+        }
+    }
+}
+
+/// Whether a row ends here, and the line below the heading of a table begins.
+fn begins_below(rest: &str) -> bool {
+    let cell = rest.strip_prefix("| |").and_then(|next| next.split('|').next());
+    let cell = cell.unwrap_or_default().trim();
+    cell.len() >= 3 && cell.chars().all(|sign| matches!(sign, '-' | ':'))
 }
 
 fn length(text: &str, found: &mut Vec<Finding>) {
@@ -340,6 +363,17 @@ mod tests {
         assert_eq!(fires("README.md", &format!("| {long} |")), []);
         assert_eq!(fires("README.md", &format!("<https://example.org> {long}")), []);
         assert_eq!(fires("README.md", &format!("```\n{long}\n```\n{long}")), [(4, "columns")]);
+    }
+
+    #[test]
+    fn tables_on_one_line() {
+        for joined in ["| a | b | |---|---| | c | d |", "x | | --- | --- |"] {
+            assert_eq!(fires("README.md", &format!("x\n{joined}")), [(2, "table")], "{joined}");
+            assert_eq!(fires("README.md", &format!("```\n{joined}\n```\n")), []);
+        }
+        for table in ["| a | b |\n|---|---|\n| c | d |", "| | |\n| --- | --- |\n| | --- x |"] {
+            assert_eq!(fires("README.md", table), [], "{table}");
+        }
     }
 
     #[test]

@@ -224,6 +224,18 @@ fn shortened(text: &str, longest: usize) -> String {
 #[derive(Debug)]
 pub(crate) struct Interrupted(pub(crate) Signal);
 
+/// The error of an output that nobody read until a signal came, as text for people.
+#[derive(Debug)]
+pub(crate) struct Stalled(pub(crate) String);
+
+impl fmt::Display for Stalled {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Stalled {}
+
 impl Interrupted {
     /// Returns the exit code with which a shell reports a program that this signal has ended.
     pub(crate) fn exit_code(&self) -> u8 {

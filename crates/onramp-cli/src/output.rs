@@ -2,14 +2,19 @@
 
 use std::fs::{self, FileType, Permissions};
 use std::io::{self, Write};
-use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::fd::AsFd;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt as _, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Result, anyhow};
 use nix::sys::signal::{SigSet, SigmaskHow};
+use rustix::fs::OFlags;
+use rustix::io::Errno;
 use tempfile::{Builder, NamedTempFile};
 
-use crate::error::{Several, StdoutError, usage};
+use crate::error::{Several, Stalled, StdoutError, usage};
+use crate::signals::{Signals, Unread};
 
 /// Largest number of symbolic links that are followed, as in Linux (path_resolution(7)).
 const LINKS_MAX: u32 = 40;
@@ -17,6 +22,12 @@ const LINKS_MAX: u32 = 40;
 /// Number of bytes that are written to find out whether a file can be: as many as a block of most
 /// file systems.
 const PROBE: usize = 4_096;
+
+/// Number of bytes that a pipe takes at once when `poll` says that it has room (`PIPE_BUF`).
+const PIECE: usize = 4_096;
+
+/// How long to wait before looking again whether a pipe has a reader.
+const PAUSE: Duration = Duration::from_millis(50);
 
 /// Paths that mean standard output.
 const STDOUT: [&str; 4] = ["-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"];
@@ -128,10 +139,14 @@ impl Output {
 
 impl Output {
     /// Opens the output, which can then be written piece by piece.
-    pub(crate) fn stream(&self) -> Result<Stream> {
+    ///
+    /// If there are `signals`, one of them ends the wait for somebody who reads a pipe, while this
+    /// opens it and while the stream writes into it. Without them, the wait does not end, so they
+    /// must not be blocked.
+    pub(crate) fn stream<'s>(&self, signals: Option<&'s Signals>) -> Result<Stream<'s>> {
         let to = match self {
             Self::Stdout => Ok(To::Stdout),
-            Self::Special(path) => fs::OpenOptions::new().write(true).open(path).map(To::Special),
+            Self::Special(path) => open(path, signals).map(To::Special),
             Self::File(path) => temporary(path).map(To::File),
         };
         let path = match self {
@@ -139,16 +154,17 @@ impl Output {
             Self::Special(path) | Self::File(path) => path.clone(),
         };
         let to = to.map_err(|error| cannot_write(&path, &error))?;
-        Ok(Stream { path, to })
+        Ok(Stream { path, to, signals })
     }
 }
 
 /// An open output that is written piece by piece. A file gets its new content only when the output
 /// is finished; otherwise it stays as it was.
 #[derive(Debug)]
-pub(crate) struct Stream {
+pub(crate) struct Stream<'s> {
     path: PathBuf,
     to: To,
+    signals: Option<&'s Signals>,
 }
 
 #[derive(Debug)]
@@ -158,10 +174,13 @@ enum To {
     File(NamedTempFile),
 }
 
-impl Stream {
+impl Stream<'_> {
     /// Returns the message for `error`, which happened while this stream was written.
     pub(crate) fn failed(&self, error: &io::Error) -> anyhow::Error {
         match self.to {
+            To::Stdout if Unread::is(error) => {
+                Stalled(format!("cannot write to standard output: {error}")).into()
+            }
             To::Stdout => StdoutError(io::Error::new(error.kind(), error.to_string())).into(),
             _ => cannot_write(&self.path, error),
         }
@@ -181,20 +200,51 @@ impl Stream {
     }
 }
 
-impl Write for Stream {
+impl Write for Stream<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match &mut self.to {
-            To::Stdout => io::stdout().write(bytes),
-            To::Special(file) => file.write(bytes),
+            To::Stdout => write_heedful(io::stdout(), bytes, self.signals),
+            To::Special(file) => write_heedful(file, bytes, self.signals),
             To::File(file) => file.as_file().write(bytes),
         }
     }
 
     fn flush(&mut self) -> io::Result<()> {
         match &mut self.to {
-            To::Stdout => io::stdout().flush(),
+            // `write` leaves nothing in a buffer.
+            To::Stdout => Ok(()),
             To::Special(file) => file.flush(),
             To::File(file) => file.flush(),
+        }
+    }
+}
+
+/// Opens a device or a pipe to write. Waits for a reader of a pipe, until a signal comes.
+fn open(path: &Path, signals: Option<&Signals>) -> io::Result<fs::File> {
+    let Some(signals) = signals else { return fs::OpenOptions::new().write(true).open(path) };
+    let flags = i32::try_from(OFlags::NONBLOCK.bits()).map_err(io::Error::other)?;
+    let is_pipe = fs::metadata(path)?.file_type().is_fifo();
+    loop {
+        match fs::OpenOptions::new().write(true).custom_flags(flags).open(path) {
+            // So the kernel says that no program has opened the pipe to read.
+            Err(error) if is_pipe && error.raw_os_error() == Some(Errno::NXIO.raw_os_error()) => {
+                signals.rest(PAUSE)?;
+            }
+            opened => return opened,
+        }
+    }
+}
+
+/// Writes a part of `bytes` that a pipe takes without making the program wait, as soon as the pipe
+/// has room. Returns an error if a signal comes while the pipe has none.
+fn write_heedful(to: impl AsFd, bytes: &[u8], signals: Option<&Signals>) -> io::Result<usize> {
+    let Some(signals) = signals else { return Ok(rustix::io::write(to, bytes)?) };
+    loop {
+        signals.wait_to_write(&to)?;
+        match rustix::io::write(&to, &bytes[..bytes.len().min(PIECE)]) {
+            // Another program that writes into the same pipe was faster.
+            Err(Errno::AGAIN | Errno::INTR) => {}
+            written => return Ok(written?),
         }
     }
 }
@@ -281,9 +331,11 @@ fn cannot_write(path: &Path, error: &io::Error) -> anyhow::Error {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
             "free some space, or name a file elsewhere"
         }
+        _ if Unread::is(error) => "start a program that reads it, or name a file",
         _ => "name another file",
     };
-    anyhow!("cannot write {}: {}; {advice}", path.display(), said(error))
+    let text = format!("cannot write {}: {}; {advice}", path.display(), said(error));
+    if Unread::is(error) { Stalled(text).into() } else { anyhow!(text) }
 }
 
 /// Replaces the content of the file at `path`, or leaves the file as it is. Signals that would end

@@ -53,9 +53,9 @@ pub(crate) struct Results {
 
 /// The files to which the replay writes every packet as soon as it leaves or is dropped.
 #[derive(Default)]
-pub(crate) struct Streams {
-    pub(crate) capture: Option<Stream>,
-    pub(crate) rows: Option<Stream>,
+pub(crate) struct Streams<'s> {
+    pub(crate) capture: Option<Stream<'s>>,
+    pub(crate) rows: Option<Stream<'s>>,
 }
 
 /// Plays the capture to its end, or up to the place where it cannot be read any further; in that
@@ -65,7 +65,7 @@ pub(crate) fn run(
     plan: Plan,
     tree: Tree,
     player: Player<'_>,
-    streams: Streams,
+    streams: Streams<'_>,
     watch: &mut dyn FnMut(u64) -> Result<()>,
 ) -> Result<(Results, Result<()>)> {
     let player = RefCell::new(player);

@@ -2,6 +2,7 @@
 //! can end without leaving temporary files ([`Signals`]); or a thread waits for them and lets the
 //! measurements in progress end ([`Interrupt`]).
 
+use std::fmt;
 use std::io::{self, IsTerminal as _, Read, Write as _};
 use std::os::fd::AsFd;
 use std::os::unix::process::ExitStatusExt as _;
@@ -33,7 +34,27 @@ const ENDING: [Signal; 3] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP];
 pub(crate) struct Signals {
     ending: SigSet,
     heard: SignalFd,
+    /// The first signal that [`check`](Self::check) found.
+    came: OnceLock<Signal>,
 }
+
+/// The error of an output that nobody read until a signal came.
+#[derive(Debug)]
+pub(crate) struct Unread;
+
+impl Unread {
+    pub(crate) fn is(error: &io::Error) -> bool {
+        error.get_ref().is_some_and(|inner| inner.is::<Self>())
+    }
+}
+
+impl fmt::Display for Unread {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("nobody reads what is written there")
+    }
+}
+
+impl std::error::Error for Unread {}
 
 /// Lets measurements end early when SIGINT or SIGTERM comes; a second signal ends the program at
 /// once.
@@ -94,18 +115,53 @@ impl Signals {
         let ending = not_ignored(&ENDING);
         ending.thread_block()?;
         let heard = SignalFd::with_flags(&ending, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?;
-        Ok(Self { ending, heard })
+        Ok(Self { ending, heard, came: OnceLock::new() })
     }
 
     /// Returns an error if one of the signals has come.
     pub(crate) fn check(&self) -> Result<()> {
+        if let Some(signal) = self.came.get() {
+            return Err(anyhow!(Interrupted(*signal)));
+        }
         match self.heard.read_signal() {
             Ok(Some(told)) => {
                 let number = i32::try_from(told.ssi_signo).unwrap_or_default();
                 let signal = Signal::try_from(number).unwrap_or(Signal::SIGTERM);
-                Err(anyhow!(Interrupted(signal)))
+                Err(anyhow!(Interrupted(*self.came.get_or_init(|| signal))))
             }
             Ok(None) | Err(Errno::EINTR) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Waits until `output` takes at least a page (4 KiB), or something at all if it is no pipe.
+    /// Returns the error [`Unread`] if one of the signals comes, or has come before.
+    pub(crate) fn wait_to_write(&self, output: impl AsFd) -> io::Result<()> {
+        loop {
+            let mut both =
+                [PollFd::new(&output, PollFlags::OUT), PollFd::new(&self.heard, PollFlags::IN)];
+            if self.came.get().is_some() {
+                return Err(io::Error::other(Unread));
+            }
+            match poll(&mut both, None) {
+                Ok(_) if !both[1].revents().is_empty() => {
+                    return Err(io::Error::other(Unread));
+                }
+                Ok(_) => return Ok(()),
+                Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Rests for `time` until an output may have a reader. Returns the error [`Unread`] if one of
+    /// the signals comes.
+    pub(crate) fn rest(&self, time: Duration) -> io::Result<()> {
+        let mut heard = [PollFd::new(&self.heard, PollFlags::IN)];
+        let time = Timespec::try_from(time).map_err(io::Error::other)?;
+        match poll(&mut heard, Some(&time)) {
+            Ok(0) | Err(rustix::io::Errno::INTR) => Ok(()),
+            Ok(_) => Err(io::Error::other(Unread)),
             Err(error) => Err(error.into()),
         }
     }

@@ -35,6 +35,7 @@ pub use self::fleet::FleetTable;
 use self::patience::Patient;
 use self::reply::Response;
 pub use self::sampler::Sampler;
+use crate::accept::Accepting;
 use crate::metrics::{self, Detail};
 use crate::snapshot::{Device, Query, Sort};
 
@@ -72,6 +73,21 @@ pub struct Limits {
     pub head_bytes: usize,
     /// Maximum size of a command, in bytes.
     pub body_bytes: usize,
+}
+
+impl Limits {
+    /// Returns these limits for a process that may open `files` files (`None`: any number).
+    ///
+    /// Each connection is an open file, and a client can keep one open that sends nothing. So that
+    /// clients leave most files for the control socket and the devices, at most a quarter of the
+    /// files are connections, and at most a quarter of the connections listen to the event stream.
+    #[must_use]
+    pub fn within(self, files: Option<u64>) -> Self {
+        let files = files.map_or(usize::MAX, |files| usize::try_from(files).unwrap_or(usize::MAX));
+        let connections = self.connections.min(files / 4).max(1);
+        let listeners = self.listeners.min(connections.div_ceil(4));
+        Self { connections, listeners, ..self }
+    }
 }
 
 impl Default for Limits {
@@ -130,12 +146,14 @@ pub async fn serve(
     let (stopping, stopped) = watch::channel(false);
     let mut clients = JoinSet::new();
     let mut stop = pin!(stop);
+    let mut accepting = Accepting::new("clients of the metrics and the web page");
     loop {
         tokio::select! {
             () = &mut stop => break,
             Some(_) = clients.join_next() => {}
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) => {
+                    accepting.succeeded();
                     // If the maximum number of connections is reached, the stream is dropped here,
                     // which closes the connection.
                     if let Ok(place) = Arc::clone(&room).try_acquire_owned() {
@@ -148,7 +166,10 @@ pub async fn serve(
                 }
                 // `accept` most likely failed because no file descriptor is left. Until other
                 // connections end, another attempt would fail, too.
-                Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
+                Err(error) => {
+                    accepting.failed(&error);
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                }
             },
         }
     }

@@ -5,6 +5,7 @@
 //! describes the protocol for users.
 #![forbid(unsafe_code)]
 
+mod accept;
 mod board;
 pub mod client;
 mod config;

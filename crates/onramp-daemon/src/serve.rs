@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use onramp_host::Host;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::net::{TcpListener, UnixListener, UnixStream};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{Semaphore, watch};
@@ -15,6 +16,7 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tracing::{error, info, warn};
 
+use crate::accept::Accepting;
 use crate::config::Unloaded;
 use crate::fleet::{self, Fleet};
 use crate::http;
@@ -95,7 +97,6 @@ pub fn run(options: Options) -> Result<(), String> {
 
 /// Raises the limit of open files, because each client is an open file.
 fn raise_limits() {
-    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
     if let Err(error) = setrlimit(Resource::Nofile, raised) {
@@ -170,7 +171,7 @@ impl Daemon {
         clients.sessions.spawn(lateness::watch(hub.clone(), ending.clone()));
         clients.sessions.spawn(interfaces::watch(hub.clone(), ending.clone()));
         if let Some(web) = web {
-            let limits = http::Limits::default();
+            let limits = http::Limits::default().within(getrlimit(Resource::Nofile).current);
             let end = async move { drop(ending.clone().wait_for(|ending| *ending).await) };
             let sampler = Arc::clone(watched.sampler());
             let fleet = options.fleet.as_ref().map(|fleet| http::FleetTable::new(&fleet.engine));
@@ -185,13 +186,17 @@ impl Daemon {
                 .ok()
         });
         notify::tell(notify::READY);
+        let mut accepting = Accepting::new("clients of the control socket");
         loop {
             tokio::select! {
                 () = &mut until => break,
                 client = listener.accept() => match client {
-                    Ok((stream, _)) => clients.welcome(stream),
+                    Ok((stream, _)) => {
+                        accepting.succeeded();
+                        clients.welcome(stream);
+                    }
                     Err(error) => {
-                        warn!("cannot accept a client: {error}");
+                        accepting.failed(&error);
                         sleep(PAUSE).await;
                     }
                 },

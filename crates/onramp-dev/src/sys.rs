@@ -23,6 +23,7 @@ mod name;
 mod packet;
 #[cfg(feature = "xdp")]
 mod ring;
+mod room;
 #[cfg(feature = "exec")]
 mod shared;
 #[cfg(feature = "udp")]
@@ -69,6 +70,7 @@ pub(crate) use mmsg::{Close, From, Messages, Shape};
 pub(crate) use packet::{Inbox, MESSAGES_MAX, Outbox, PacketFd, Received, Setting};
 #[cfg(feature = "xdp")]
 pub(crate) use ring::Frames as XdpFrames;
+pub use room::set_receive_buffer;
 #[cfg(feature = "exec")]
 pub(crate) use shared::shared_words;
 #[cfg(feature = "udp")]

@@ -12,6 +12,7 @@
 
 mod entry;
 mod message;
+mod notice;
 mod sending;
 mod shaper;
 mod sockets;

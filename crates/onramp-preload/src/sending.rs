@@ -83,6 +83,11 @@ impl Sending {
         kept.is_some() || sys::is_of(self.fd, self.route.socket)
     }
 
+    /// Returns whether the kernel would cut the message into as many datagrams as it asks for.
+    pub(crate) fn is_cut(&self) -> bool {
+        sys::cuts(self.payload.len().div_ceil(self.segment))
+    }
+
     /// Returns the address of the socket.
     pub(crate) fn local(&self) -> Option<SocketAddr> {
         sys::name_of_socket(self.fd).and_then(|name| address(&name))

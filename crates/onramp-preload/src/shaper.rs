@@ -144,6 +144,9 @@ impl Shaper {
         if sending.datagrams(None).any(|datagram| datagram.payload.len() > sending.largest()) {
             return Some(Err(Errno::MSGSIZE));
         }
+        if !sending.is_cut() {
+            return Some(Err(Errno::INVAL));
+        }
         let local = match inner.state.knows_flow(&sending.route) {
             true => None,
             false => sending.local(),

@@ -3,13 +3,19 @@
 use std::collections::HashMap;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 
 use libc::c_int;
 use rustix::io::Errno;
 
 use crate::message;
+use crate::notice::tell;
 use crate::state::{Route, Sockets};
 use crate::sys::{self, Kept, is_of};
+
+/// With so many descriptors, the limit is as usual, and not too low.
+const ENOUGH: u64 = 1_024;
 
 /// The sockets from which datagrams have to leave.
 #[derive(Debug, Default)]
@@ -54,13 +60,33 @@ impl Sockets for Table {
         let Some(fd) = self.fd_at_hand(socket) else { return };
         match self.duplicate(fd, socket) {
             Some(kept) => _ = self.kept.insert(socket, kept),
-            None => _ = self.own.insert(socket, fd),
+            None => {
+                self.own.insert(socket, fd);
+                if is_of(fd, socket) {
+                    tell_of_limit(sys::descriptors_max());
+                }
+            }
         }
     }
 
     fn release(&mut self, socket: u64) {
         self.kept.remove(&socket);
         self.own.remove(&socket);
+    }
+}
+
+/// Says once what follows if the process may have so few descriptors that there are too few
+/// duplicates.
+fn tell_of_limit(most: u64) {
+    static TOLD: AtomicBool = AtomicBool::new(false);
+    // Relaxed: a flag that says only itself.
+    if most < ENOUGH && !TOLD.swap(true, Relaxed) {
+        let pid = std::process::id();
+        tell(&format!(
+            "process {pid} may have {most} descriptors (ulimit -n), too few for the library to \
+             keep all sockets open whose datagrams wait: if the program closes one of them, its \
+             datagrams are dropped; raise the limit to {ENOUGH}"
+        ));
     }
 }
 

@@ -12,7 +12,7 @@ use std::os::fd::AsFd;
 
 use anyhow::{Context, Result, anyhow, bail};
 use nix::sys::socket::{setsockopt, sockopt};
-use onramp_dev::socket_memory;
+use onramp_dev::{set_receive_buffer, socket_memory};
 use socket2::SockRef;
 
 use super::plan::{Plan, SinkKind};
@@ -149,11 +149,7 @@ fn bind(flows: usize, at: IpAddr) -> Result<(Vec<UdpSocket>, Vec<SocketAddr>)> {
 /// Gives the socket a large receive buffer, and lets the kernel report the time of arrival with
 /// every datagram.
 fn prepare_reading(socket: &UdpSocket) -> Result<()> {
-    // Root may exceed the administrator's limit of the buffer size. Other users get as much as the
-    // limit allows.
-    if setsockopt(socket, sockopt::RcvBufForce, &READ_BUFFER).is_err() {
-        SockRef::from(socket).set_recv_buffer_size(READ_BUFFER)?;
-    }
+    set_receive_buffer(socket, READ_BUFFER)?;
     setsockopt(socket, sockopt::ReceiveTimestampns, &true)?;
     socket.set_nonblocking(true)?;
     Ok(())

@@ -12,7 +12,7 @@ use onramp_dev::capture::{Advice, Blocks};
 
 use crate::capture;
 use crate::cmd::values::{rate, seed};
-use crate::error::{tell, usage};
+use crate::error::{Stalled, tell, usage};
 use crate::output::{self, Output};
 use crate::progress::Line;
 use crate::replay::{self, MTU, Plan, Player, Results, Streams};
@@ -101,8 +101,11 @@ impl Outputs {
         Ok(Self(outputs))
     }
 
-    fn streams(&self) -> Result<Streams> {
-        let stream = |place: usize| self.0[place].1.as_ref().map(Output::stream).transpose();
+    fn streams<'s>(&self, signals: &'s Signals) -> Result<Streams<'s>> {
+        let stream = |place: usize| {
+            let output = self.0[place].1.as_ref();
+            output.map(|output| output.stream(Some(signals))).transpose()
+        };
         Ok(Streams { capture: stream(0)?, rows: stream(1)? })
     }
 
@@ -138,9 +141,11 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let (results, read) = match play(args, plan, tree, &outputs, &signals) {
         Ok(played) => played,
         Err(error) => {
-            let error = signals.check().err().unwrap_or(error);
-            signals.obey(&error);
-            return Err(error);
+            let Err(signal) = signals.check() else { return Err(error) };
+            let stalled = error.downcast_ref().map(|Stalled(why)| format!(": {why}"));
+            tell(&format!("{signal}{}", stalled.unwrap_or_default()));
+            signals.obey(&signal);
+            return Err(signal);
         }
     };
     drop(signals);
@@ -187,7 +192,7 @@ fn play(
         });
         signals.check()
     };
-    replay::run(plan, tree, Player::new(blocks), outputs.streams()?, &mut watch)
+    replay::run(plan, tree, Player::new(blocks), outputs.streams(signals)?, &mut watch)
 }
 
 /// Returns the tree of qdiscs that the user asked for, and the lines of `tc` that describe it.

@@ -171,7 +171,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
     let folders = control::folders();
     // A pipe's reader may never read what is left at the end.
     let may_stall = [&pcap, &output].into_iter().flatten().any(Output::may_stall);
-    let pcap = pcap.as_ref().map(Output::stream).transpose()?;
+    let pcap = pcap.as_ref().map(|output| output.stream(None)).transpose()?;
     onramp_wire::enter().map_err(|error| {
         anyhow!("{error}; or name the server with --relay LISTEN=TARGET, which makes no namespaces")
     })?;

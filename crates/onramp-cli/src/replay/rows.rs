@@ -15,12 +15,12 @@ const HEAD: &str = "packet,interface,flow,bytes,priority,ecn_in,in_ns,out_ns,dro
                     ecn_out,queue_packets,queue_bytes,copy";
 
 /// Writes comma-separated values.
-pub(super) struct Rows {
-    out: BufWriter<Stream>,
+pub(super) struct Rows<'s> {
+    out: BufWriter<Stream<'s>>,
 }
 
-impl Rows {
-    pub(super) fn new(out: Stream) -> Result<Self> {
+impl<'s> Rows<'s> {
+    pub(super) fn new(out: Stream<'s>) -> Result<Self> {
         let mut out = BufWriter::new(out);
         writeln!(out, "{HEAD}").map_err(|error| out.get_ref().failed(&error))?;
         Ok(Self { out })

@@ -11,16 +11,16 @@ use super::{numbers, since_first};
 use crate::output::Stream;
 
 /// Writes the packets that leave the tree of qdiscs into a pcapng file.
-pub(super) struct Writer {
-    out: BufWriter<Stream>,
+pub(super) struct Writer<'s> {
+    out: BufWriter<Stream<'s>>,
     /// Number of interfaces whose descriptions have been written so far.
     described: usize,
     block: Block,
     frame: Vec<u8>,
 }
 
-impl Writer {
-    pub(super) fn new(out: Stream) -> Result<Self> {
+impl<'s> Writer<'s> {
+    pub(super) fn new(out: Stream<'s>) -> Result<Self> {
         let mut writer = Self {
             out: BufWriter::new(out),
             described: 0,
@@ -86,7 +86,7 @@ impl Writer {
 }
 
 /// Writes the buffered data and finishes the output.
-pub(super) fn finish(out: BufWriter<Stream>) -> Result<()> {
+pub(super) fn finish(out: BufWriter<Stream<'_>>) -> Result<()> {
     match out.into_inner() {
         Ok(stream) => stream.finish(),
         Err(failed) => {

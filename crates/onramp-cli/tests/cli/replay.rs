@@ -8,17 +8,18 @@ mod golden;
 mod odd;
 
 use std::fs;
-use std::io::Write;
+use std::io::{Read as _, Write};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
-use rustix::fs::{CWD, mkfifoat};
+use rustix::fs::{CWD, Mode, OFlags, mkfifoat, open};
 use serde_json::Value;
 
 use self::files::{BEGIN, Frames, MSEC, block, frame, interface, packet, packets, pcap, section};
 use super::{
-    assert_documented_keys, assert_fails, onramp, read_json, run, stderr, wait_until_open,
+    assert_documented_keys, assert_fails, onramp, read_json, run, stderr, wait_until,
+    wait_until_open,
 };
 
 fn write(folder: &Path, name: &str, bytes: &[u8]) -> String {
@@ -609,6 +610,59 @@ fn a_signal_ends_the_wait_for_a_pipe() {
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("it is there");
     let status = child.wait().expect("it ends");
     assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(15));
+}
+
+/// Nobody reads what the command writes: a named pipe that no program opens, a named pipe whose
+/// reader does not read, and standard output. The first signal ends the command, and it says why.
+#[test]
+fn a_signal_ends_the_wait_for_a_reader() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let named = folder.path().join("pipe").display().to_string();
+    mkfifoat(CWD, &named, 0o600.into()).expect("room");
+    // More than a pipe holds, in packets and in rows.
+    let frames = (0..4_000).map(|n| (n * MSEC, frame(1_000, 1, 0))).collect();
+    let file = write(folder.path(), "in.pcap", &pcap(1, 1, &frames));
+    let line = format!("replay {file} --qdisc pfifo");
+    let unread = |what: &str| {
+        let why = "nobody reads what is written there";
+        format!("onramp: interrupted by SIGINT: cannot write {what}: {why}")
+    };
+    let advice = "; start a program that reads it, or name a file";
+    let pipe = unread(&named) + advice;
+    let stdout = unread("to standard output");
+    for (options, has_reader, says) in [
+        (format!("--out {named}"), false, &pipe),
+        (format!("--csv {named} --json -"), false, &pipe),
+        (format!("--out {named} --csv {named}2"), true, &pipe),
+        (format!("--csv {named}"), true, &pipe),
+        ("--csv -".to_owned(), false, &stdout),
+        ("--out -".to_owned(), false, &stdout),
+    ] {
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let reader = has_reader.then(|| open(&named, flags, Mode::empty()).expect("it is there"));
+        let mut child = piped(&format!("{line} {options}")).spawn().expect("it runs");
+        wait_until("the command waits", || waits(&child));
+        let pid = rustix::process::Pid::from_child(&child);
+        rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("it is there");
+        let status = child.wait().expect("it ends");
+        assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(2), "{options}");
+        let mut said = String::new();
+        child.stderr.take().expect("it is piped").read_to_string(&mut said).expect("text");
+        assert_eq!(said.trim_end(), says, "{options}");
+        drop(reader);
+        let left = fs::read_dir(folder.path()).expect("the folder").count();
+        assert_eq!(left, 2, "{options}: the capture and the pipe");
+    }
+}
+
+/// Whether a process has blocked SIGHUP, SIGINT and SIGTERM and waits for something else than a
+/// disk.
+fn waits(child: &std::process::Child) -> bool {
+    let status = fs::read_to_string(format!("/proc/{}/status", child.id())).expect("it runs");
+    let has = |key: &str, value: &str| {
+        status.lines().any(|line| line.starts_with(key) && line.contains(value))
+    };
+    has("SigBlk:", "4003") && has("State:", "S (sleeping)")
 }
 
 #[test]

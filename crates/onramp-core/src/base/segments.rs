@@ -42,7 +42,7 @@ pub(crate) fn sizes(pkt: &Packet) -> (u32, u32, u32) {
     let data = u32::try_from(pkt.payload().len() - headers).unwrap_or(u32::MAX);
     let size = u32::from(pkt.gso_size).max(1);
     let count = data.div_ceil(size).max(1);
-    let full = size + pkt.len.saturating_sub(data) / count;
+    let full = size.saturating_add(pkt.len.saturating_sub(data) / count);
     (count, full, pkt.len.saturating_sub(full.saturating_mul(count - 1)))
 }
 
@@ -88,6 +88,20 @@ mod tests {
         {
             assert_eq!(count_of(payload, size), datagrams, "{payload} by {size}");
         }
+    }
+
+    /// The length that a sender states may be any number, also for a packet of one part.
+    #[test]
+    fn no_length_is_too_large() {
+        let sizes_of = |payload: usize, size: u16| {
+            let mut pkt = Packet::with_payload(&vec![0; payload]);
+            (pkt.gso_size, pkt.len) = (size, u32::MAX);
+            sizes(&pkt)
+        };
+        assert_eq!(sizes_of(0, 1_000), (1, u32::MAX, u32::MAX));
+        assert_eq!(sizes_of(500, u16::MAX), (1, u32::MAX, u32::MAX));
+        let half = 1_000 + (u32::MAX - 1_500) / 2;
+        assert_eq!(sizes_of(1_500, 1_000), (2, half, u32::MAX - half));
     }
 
     #[test]

@@ -187,3 +187,31 @@ fn tins_without_rates_share_in_turn() {
         assert!((sent - part).abs() <= 3, "{sent} of 1,344 are not {part}");
     }
 }
+
+/// The length that a sender states may be any number, also for a packet that says that it carries
+/// several datagrams.
+#[test]
+fn a_packet_may_state_any_length() {
+    for options in
+        ["unlimited", "bandwidth 10gbit", "bandwidth 10gbit no-split-gso atm overhead 99"]
+    {
+        let mut tree = tree(options);
+        for (payload, gso_size) in [(100, 1_000), (1_500, 1_000), (0, 1), (3, 1), (100, u16::MAX)] {
+            for len in [u32::MAX, u32::MAX - 999, u32::MAX / 2 + 1] {
+                let mut pkt = Packet::with_payload(&vec![0; payload]);
+                (pkt.len, pkt.gso_size, pkt.enqueued_ns) = (len, gso_size, NOW.0);
+                let _ = tree.enqueue(NOW, pkt);
+                let mut now = NOW;
+                while tree.backlog().packets > 0 {
+                    match tree.dequeue(now) {
+                        Dequeue::Ready(_) => {}
+                        Dequeue::NotBefore(at) => now = at,
+                        Dequeue::Empty => break,
+                    }
+                }
+                drop(tree.drops());
+            }
+        }
+        assert_eq!((tree.backlog().packets, tree.backlog().bytes), (0, 0), "{options}");
+    }
+}

@@ -10,6 +10,22 @@ fn limits_are_those_that_are_documented() {
     assert_eq!((head_bytes, body_bytes), (16 << 10, 64 << 10));
 }
 
+/// Where few files may be open, few of them are connections, and some connections can always ask
+/// something else than the event stream.
+#[test]
+fn connections_leave_files_for_others() {
+    let within = |files| {
+        let Limits { connections, listeners, .. } = Limits::default().within(files);
+        (connections, listeners)
+    };
+    for (files, connections, listeners) in
+        [(4_096, 1_024, 256), (4_092, 1_023, 256), (1_024, 256, 64), (64, 16, 4), (0, 1, 1)]
+    {
+        assert_eq!(within(Some(files)), (connections, listeners), "{files} files");
+    }
+    assert_eq!((within(None), within(Some(u64::MAX))), ((1_024, 256), (1_024, 256)));
+}
+
 #[test]
 fn a_query_selects() {
     let all = "device=d0&filter=fq+8002%3A&keep=d0/1&limit=20&sort=p99";

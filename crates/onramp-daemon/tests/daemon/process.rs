@@ -20,8 +20,11 @@ use super::*;
 
 /// Environment variable that tells this test program, when a test starts it as a second process,
 /// what to do there (its role): "paths" prints socket paths; otherwise the process is a daemon, and
-/// the value may be the path of its configuration.
+/// the value may be the path of its configuration, or "web" for a daemon that serves the web page.
 const ROLE: &str = "ONRAMP_TEST_ROLE";
+/// Environment variable with the most files that the second process may open; without it, the
+/// process may raise its limit.
+const FILES: &str = "ONRAMP_TEST_FILES";
 
 /// Writes the daemon's log messages to standard error, one per line.
 struct Log;
@@ -73,8 +76,9 @@ fn the_process() {
         return;
     }
     tracing::subscriber::set_global_default(Log).expect("it is the first");
+    let metrics = (role == "web").then(|| ([127, 0, 0, 1], 0).into());
     let config = Some(PathBuf::from(role)).filter(|path| path.is_absolute());
-    serve::run(Options { config, ..Options::default() }).expect("it begins");
+    serve::run(Options { config, metrics, ..Options::default() }).expect("it begins");
 }
 
 /// Prepares the start of this program as another process with a low limit of open files. Removes
@@ -83,9 +87,9 @@ fn process(role: &str, variables: &[(&str, &str)]) -> Command {
     let own = std::env::current_exe().expect("it runs");
     // If the tests run in the background of a shell, they ignore SIGINT; the daemon must not.
     let mut command = Command::new("/usr/bin/env");
-    command
-        .args(["--default-signal=HUP,INT,TERM", "sh", "-c", "ulimit -Sn 200; exec \"$0\" \"$@\""])
-        .arg(own);
+    let limited =
+        format!("ulimit -Sn 200; test -z \"${FILES}\" || ulimit -n ${FILES}; exec \"$0\" \"$@\"");
+    command.args(["--default-signal=HUP,INT,TERM", "sh", "-c", &limited]).arg(own);
     command.args(["--exact", "process::the_process", "--nocapture"]);
     for name in ["ONRAMP_SOCKET", "XDG_RUNTIME_DIR", "NOTIFY_SOCKET"] {
         command.env_remove(name);
@@ -106,9 +110,20 @@ struct Managed {
 
 impl Managed {
     fn start(folder: &Path, role: &str, manager: UnixDatagram, notify: &str) -> Self {
+        Self::limited(folder, role, manager, notify, "")
+    }
+
+    /// Starts a daemon that may open at most `files` files.
+    fn limited(
+        folder: &Path,
+        role: &str,
+        manager: UnixDatagram,
+        notify: &str,
+        files: &str,
+    ) -> Self {
         manager.set_read_timeout(Some(PATIENCE)).expect("a time");
         let runtime = folder.to_str().expect("a plain name");
-        let variables = [("XDG_RUNTIME_DIR", runtime), ("NOTIFY_SOCKET", notify)];
+        let variables = [("XDG_RUNTIME_DIR", runtime), ("NOTIFY_SOCKET", notify), (FILES, files)];
         let mut child = process(role, &variables).spawn().expect("a shell");
         let log = BufReader::new(child.stderr.take().expect("it is piped")).lines();
         Self { child, log, manager, socket: folder.join("onramp.sock") }
@@ -234,6 +249,43 @@ fn without_a_configuration_there_is_nothing_to_reload() {
     // The reload caused no message to the service manager: the next message is the one that the
     // daemon is ending.
     daemon.ends(Signal::INT, "SIGINT");
+}
+
+/// Idle clients of the web page leave file descriptors for the control socket and the devices, and
+/// the log says once that no descriptor is left for clients of the control socket, and once that
+/// there is one again.
+#[test]
+fn idle_clients_leave_files_for_others() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let notify = folder.path().join("notify");
+    let manager = UnixDatagram::bind(&notify).expect("it binds");
+    let notify = notify.to_str().expect("a plain name");
+    let mut daemon = Managed::limited(folder.path(), "web", manager, notify, "64");
+    assert_eq!(daemon.heard(), "READY=1");
+    let line = daemon.logged("INFO metrics at http://");
+    let address = line.split(['/', ' ']).find(|word| word.starts_with("127.")).expect("an address");
+    let connect = |_| std::net::TcpStream::connect(address).expect("it listens");
+    let web: Vec<_> = (0..100).map(connect).collect();
+    // The daemon accepts clients in turn, so when it has closed the last one for want of a place,
+    // it has seen them all.
+    web[99].set_read_timeout(Some(PATIENCE)).expect("a time");
+    assert_eq!((&web[99]).read(&mut [0]).expect("it is closed"), 0);
+    let mut client = Client::connect(&daemon.socket).expect("it listens");
+    for number in 0..3 {
+        let name = format!("u{number}");
+        let add = format!("ip link add {name} type udp local 127.0.0.1:0 remote 127.0.0.1:9");
+        let add: Vec<&str> = add.split(' ').collect();
+        let reply = client.exec(&add, "/").expect("it answers");
+        assert_eq!((reply.code, reply.err.as_str()), (0, ""), "{name}");
+    }
+    let connect = |_| UnixStream::connect(&daemon.socket).expect("it listens");
+    let crowd: Vec<_> = (0..64).map(connect).collect();
+    daemon.logged("WARN cannot accept clients of the control socket: Too many open files");
+    drop((crowd, web));
+    daemon.logged("INFO accepts clients of the control socket again");
+    assert_eq!(client.exec(&["ip", "-br", "link", "show", "u2"], "/").expect("it answers").code, 0);
+    drop(client);
+    daemon.ends(Signal::TERM, "SIGTERM");
 }
 
 /// The path of the socket is `$ONRAMP_SOCKET`; if that is not set, the socket is in

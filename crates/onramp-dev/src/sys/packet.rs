@@ -140,9 +140,7 @@ impl PacketFd {
     /// included. Without `CAP_NET_ADMIN`, the system's limit holds.
     pub(crate) fn set_buffer(&self, bytes: u32) -> io::Result<()> {
         // The kernel doubles the number that it is given.
-        let half = c_int::try_from(bytes / 2).unwrap_or(c_int::MAX);
-        self.set_option(libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, &half)
-            .or_else(|_| self.set_option(libc::SOL_SOCKET, libc::SO_RCVBUF, &half))
+        super::set_receive_buffer(&self.0, bytes as usize / 2)
     }
 
     /// Binds the socket to the interface with this number. From then on it receives the frames of

@@ -7,6 +7,7 @@ mod clients;
 mod counts;
 mod descriptors;
 mod fan;
+mod forgotten;
 mod heard;
 mod share;
 mod thread;
@@ -40,8 +41,9 @@ pub(crate) struct Listener {
     /// The device whose qdiscs the answers pass. `None`: they pass no qdisc.
     back: Option<Arc<LinkEnd>>,
     upstream: Upstream,
-    /// The socket of the only client. `None`: each client has a socket of its own.
-    only: Option<UdpSocket>,
+    /// The sockets of the device's transmit queues. If the upstream names a port, there is one, and
+    /// the only client shares it.
+    queues: Vec<Arc<UdpSocket>>,
     upstreams: Arc<Upstreams>,
     limits: Limits,
 }
@@ -51,7 +53,7 @@ impl Listener {
         address: SocketAddr,
         end: &Arc<LinkEnd>,
         upstream: Upstream,
-        only: Option<UdpSocket>,
+        queues: Vec<Arc<UdpSocket>>,
         limits: Limits,
     ) -> Result<Self, Refusal> {
         let refused = |error: io::Error| refusal("listen at", address, &error);
@@ -65,7 +67,13 @@ impl Listener {
             ));
         }
         let (end, upstreams) = (end.clone(), Arc::default());
-        Ok(Self { socket, end, back: None, upstream, only, upstreams, limits })
+        Ok(Self { socket, end, back: None, upstream, queues, upstreams, limits })
+    }
+
+    /// Returns the socket that the only client shares with the device's transmit queue, or `None`
+    /// if each client has a socket of its own.
+    fn shared(&self) -> Option<&Arc<UdpSocket>> {
+        self.queues.first().filter(|_| self.upstream.is_shared())
     }
 
     /// Returns the sockets of the clients, which the device's transmit queues need.

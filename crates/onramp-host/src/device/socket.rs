@@ -2,8 +2,7 @@
 
 use std::net::{SocketAddr, UdpSocket};
 
-use onramp_dev::{Udp, UdpOptions};
-use rustix::net::sockopt::{set_socket_recv_buffer_size, set_socket_recv_buffer_size_force};
+use onramp_dev::{Udp, UdpOptions, set_receive_buffer};
 
 use super::{Refusal, invalid, refusal};
 
@@ -27,12 +26,9 @@ pub(super) fn udp_socket(
 }
 
 /// Asks for room for `bytes` bytes of datagrams that come while a relay does something else.
-/// Without `CAP_NET_ADMIN` the kernel gives at most `net.core.rmem_max`.
 pub(super) fn enlarge(socket: &UdpSocket, bytes: usize) {
-    if set_socket_recv_buffer_size_force(socket, bytes).is_err() {
-        // The socket works with less, and what it has no room for is counted.
-        let _ = set_socket_recv_buffer_size(socket, bytes);
-    }
+    // The socket works with less, and what it has no room for is counted.
+    let _ = set_receive_buffer(socket, bytes);
 }
 
 /// Makes a transmit queue of a socket.
@@ -53,6 +49,11 @@ pub(super) struct Upstream {
 }
 
 impl Upstream {
+    /// Whether all sockets would have the same port, so that there can be only one.
+    pub(super) const fn is_shared(&self) -> bool {
+        self.local.port() != 0
+    }
+
     /// Opens one more socket to the server.
     pub(super) fn open(&self) -> Result<Udp, Refusal> {
         udp_socket(self.local, Some(self.remote), self.mtu)

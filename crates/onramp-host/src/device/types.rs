@@ -12,7 +12,7 @@ use super::frames::{detour, packet, tap, xdp};
 use super::link_end::{Switched, Wire};
 use super::relay::{Fan, Limits, Listener};
 use super::socket::{ETHERNET, Upstream, udp_device, udp_socket};
-use super::{End, Given, LinkEnd, Operand, Opt, Refusal, Request, Type, invalid, refusal};
+use super::{End, Given, LinkEnd, Operand, Opt, Refusal, Request, Type, invalid};
 
 /// The mtu (largest packet without its link header) of a `veth` and of a `udp` device, bytes: the
 /// minimum, the default and the maximum.
@@ -336,12 +336,8 @@ fn relay(
 ) -> Result<Vec<End>, Refusal> {
     let limits = limits(request.given, &upstream)?;
     let end = Arc::new(LinkEnd::with_sockets(&queues));
-    // A second socket cannot have the port that `local` names, so the only client shares the socket
-    // of the queue.
-    let own = queues.first().filter(|_| upstream.local.port() != 0);
-    let own = own.map(|queue| queue.socket().try_clone()).transpose();
-    let own = own.map_err(|error| refusal("bind a UDP socket to", upstream.local, &error))?;
-    let mut listener = Listener::bind(listen, &end, upstream, own, limits)?;
+    let sockets = queues.iter().map(|queue| queue.socket().clone()).collect();
+    let mut listener = Listener::bind(listen, &end, upstream, sockets, limits)?;
     let upstreams = listener.upstreams();
     let fan = |queue| Switched::new(end.clone(), Fan::new(queue, upstreams.clone()));
     let first = boxed(queues.into_iter().map(fan));
@@ -362,7 +358,7 @@ fn relay(
 
 fn limits(given: &Given, upstream: &Upstream) -> Result<Limits, Refusal> {
     let clients = given.number("clients");
-    let is_shared = upstream.local.port() != 0;
+    let is_shared = upstream.is_shared();
     if is_shared && clients.is_some_and(|clients| clients > 1) {
         return Err(invalid(
             "each client has its own socket: with clients, give local the port 0; with a port in \

@@ -325,6 +325,55 @@ fn a_port_of_ones_own_is_for_one_client() {
     wait_until_counted(&mut host, "answers: packets 1 bytes 43, refused: late 1");
 }
 
+/// An answer that comes when its client has been forgotten is counted, also if the client had a
+/// port of its own. The relay keeps that port for `idle` more, here one second. If this thread
+/// rests longer than that, the kernel refuses the answer, and the test tries again.
+#[test]
+fn an_answer_after_its_client_was_forgotten_is_counted() {
+    let is_counted = || {
+        let server = socket("127.0.0.1:0");
+        let to = server.local_addr().expect("an address");
+        let (mut host, at) = relay("127.0.0.1:0", to, "idle 1 peer name u0b up");
+        let client = socket("127.0.0.1:0");
+        client.send_to(b"a", at).expect("sent");
+        let (_, port) = server.recv_from(&mut [0; 9]).expect("it arrives");
+        wait_until_counted(&mut host, "relay: clients 0 of 1024, forgotten 1, ");
+        // Only a connected socket learns at once that its datagram was refused.
+        server.connect(port).expect("it is local");
+        server.send(b"late").expect("sent");
+        if server.take_error().expect("it can be asked").is_some() {
+            return false;
+        }
+        wait_until_counted(&mut host, "answers: packets 0 bytes 0, refused: late 1");
+        let shown = out(&mut host, "ip -s link show u0b");
+        let received: Vec<_> = shown.lines().nth(3).expect("numbers").split_whitespace().collect();
+        assert_eq!((received[1], received[3]), ("0", "1"), "{shown}");
+        true
+    };
+    assert!((0..60).any(|_| is_counted()));
+}
+
+/// A packet that leaves the qdiscs after its client was forgotten leaves by the socket for packets
+/// that belong to no client. The answer that arrives there is counted.
+#[test]
+fn an_answer_to_a_packet_of_no_client_is_counted() {
+    let server = socket("127.0.0.1:0");
+    let to = server.local_addr().expect("an address");
+    let (mut host, at) = relay("127.0.0.1:0", to, "idle 1");
+    let add = "tc qdisc add dev u0 root handle 1: plug";
+    assert_eq!(exec(&mut host, add), Reply::default());
+    let client = socket("127.0.0.1:0");
+    client.send_to(b"a", at).expect("sent");
+    wait_until_counted(&mut host, "relay: clients 0 of 1024, forgotten 1, ");
+    let release = "tc qdisc change dev u0 root handle 1: plug release_indefinite";
+    assert_eq!(exec(&mut host, release), Reply::default());
+    let (_, port) = server.recv_from(&mut [0; 9]).expect("it arrives");
+    for _ in 0..3 {
+        server.send_to(b"stray", port).expect("sent");
+    }
+    wait_until_counted(&mut host, "answers: packets 0 bytes 0, refused: stray 3");
+}
+
 /// A client whose packets wait in a slow class gets no more than its share of the relay's credits,
 /// so another client, in an idle class, loses nothing.
 #[test]

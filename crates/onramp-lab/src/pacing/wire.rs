@@ -19,7 +19,7 @@ use nix::errno::Errno;
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg, setsockopt, sockopt};
 use onramp_core::Clock;
-use onramp_dev::MonotonicClock;
+use onramp_dev::{MonotonicClock, set_receive_buffer};
 
 use super::Shaper;
 use super::schedule::Schedule;
@@ -228,10 +228,7 @@ fn open() -> Result<UdpSocket, String> {
         setsockopt(&socket, sockopt::ReceiveTimestampns, &true)?;
         // Each datagram then says how many before it found no room.
         setsockopt(&socket, sockopt::RxqOvfl, &1)?;
-        // Root may exceed the limit of the buffer size; another user gets as much as it allows.
-        if setsockopt(&socket, sockopt::RcvBufForce, &BUFFER).is_err() {
-            setsockopt(&socket, sockopt::RcvBuf, &BUFFER)?;
-        }
+        set_receive_buffer(&socket, BUFFER)?;
         Ok(socket)
     });
     socket.map_err(|error| format!("cannot open the receiver's socket: {error}"))

@@ -3,10 +3,9 @@
 use std::net::{Ipv4Addr, TcpListener, TcpStream, UdpSocket};
 use std::time::Duration;
 
-use nix::sys::socket::{setsockopt, sockopt};
 use onramp::Setup;
 use onramp_core::Device;
-use onramp_dev::{PacketSocket, Receive, Xdp, XdpOptions};
+use onramp_dev::{PacketSocket, Receive, Xdp, XdpOptions, set_receive_buffer};
 use onramp_wire::{Bridge, Direction, PLAIN, Space, Way};
 
 use super::{Path, RATE_BITS};
@@ -160,10 +159,7 @@ impl Bed {
         let receives = self.hosts[1].run(move || {
             let socket = UdpSocket::bind((far, PORT))?;
             socket.set_read_timeout(Some(LOOK))?;
-            // Root may exceed the limit of the buffer size; another user gets as much as it allows.
-            if setsockopt(&socket, sockopt::RcvBufForce, &BUFFER).is_err() {
-                setsockopt(&socket, sockopt::RcvBuf, &BUFFER)?;
-            }
+            set_receive_buffer(&socket, BUFFER)?;
             Ok(socket)
         });
         let sends = self.hosts[0].run(move || {

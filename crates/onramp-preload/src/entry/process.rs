@@ -1,15 +1,13 @@
 //! What belongs to the process: its shaper, its children and its end.
 
 use std::cell::Cell;
-use std::io::Write as _;
 use std::panic::catch_unwind;
 use std::ptr;
 use std::sync::atomic::AtomicPtr;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU32};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-
+use crate::notice::tell;
 use crate::shaper::Shaper;
 use crate::sys;
 
@@ -91,18 +89,6 @@ fn make() -> *mut Shaper {
             }
             ptr::null_mut()
         }
-    }
-}
-
-/// Writes a line to standard error, if somebody reads it. A program must not end by the signal that
-/// a pipe without a reader sends, nor because its standard error is full.
-fn tell(line: &str) {
-    let stderr = std::io::stderr();
-    let mut polled = [PollFd::new(&stderr, PollFlags::OUT)];
-    let gone = PollFlags::ERR | PollFlags::HUP;
-    let polls = poll(&mut polled, Some(&Timespec::default()));
-    if polls.is_ok() && !polled[0].revents().intersects(gone) {
-        let _ = writeln!(stderr.lock(), "onramp exec: {line}");
     }
 }
 

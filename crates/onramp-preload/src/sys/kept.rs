@@ -9,9 +9,9 @@ use rustix::io::Errno;
 
 use super::socket::{last_error, option};
 
-/// The lowest number of a duplicate, if the program may have so many descriptors: programs expect
-/// that their next descriptor has the lowest free number.
-const LOWEST: c_int = 768;
+/// The lowest number of a duplicate, if the program may have 1,024 descriptors or more: programs
+/// expect that their next descriptor has the lowest free number.
+const LOWEST: u64 = 768;
 
 /// Most sockets for which datagrams may wait.
 const PLACES: usize = 1_024;
@@ -40,13 +40,8 @@ impl Kept {
         // Relaxed: only one thread at a time makes duplicates, and the thread that frees a place
         // does not look at it again.
         let place = ALL.iter().position(|place| place.fd.load(Relaxed) < 0)?;
-        let copy = match duplicate(fd, LOWEST) {
-            // The program may not have so many descriptors.
-            Err(Errno::INVAL) => duplicate(fd, 3),
-            // If it has used them up, those below are left to the program.
-            copy => copy,
-        };
-        let copy = copy.ok()?;
+        // If the program has used up those from there on, those below are left to it.
+        let copy = duplicate(fd, lowest(descriptors_max())).ok()?;
         // The program may have closed `fd`, and another file may have its number.
         if !is_of(copy, socket) {
             close(copy);
@@ -92,6 +87,21 @@ pub(crate) fn is_of(fd: c_int, socket: u64) -> bool {
     option(fd, libc::SOL_SOCKET, libc::SO_COOKIE) == Ok(socket)
 }
 
+/// Returns how many descriptors the process may have.
+pub(crate) fn descriptors_max() -> u64 {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the kernel writes to the structure.
+    let failed = unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) };
+    if failed == 0 { limit.rlim_cur } else { u64::MAX }
+}
+
+/// Returns the lowest number of a duplicate in a process that may have `most` descriptors: three
+/// quarters of them are left to the program.
+fn lowest(most: u64) -> c_int {
+    let lowest = most.saturating_sub(most.div_ceil(4)).clamp(3, LOWEST);
+    c_int::try_from(lowest).unwrap_or(c_int::MAX)
+}
+
 /// Duplicates a descriptor, with the lowest free number from `lowest` on.
 fn duplicate(fd: c_int, lowest: c_int) -> Result<c_int, Errno> {
     // SAFETY: the call takes numbers.
@@ -115,6 +125,15 @@ mod tests {
     fn descriptors(of: &UdpSocket) -> usize {
         let number = option(of.as_raw_fd(), libc::SOL_SOCKET, libc::SO_COOKIE).expect("a number");
         (0..1_024).filter(|fd| is_of(*fd, number)).count()
+    }
+
+    #[test]
+    fn three_quarters_of_the_descriptors_are_left_to_the_program() {
+        for (most, from) in
+            [(0, 3), (4, 3), (16, 12), (64, 48), (767, 575), (1_024, 768), (u64::MAX, 768)]
+        {
+            assert_eq!(lowest(most), from, "{most}");
+        }
     }
 
     /// The descriptor is that of another socket than the number says.

@@ -5,7 +5,6 @@ use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener, ToSocketAddrs as _, UdpSocket};
 use std::str::FromStr;
 
-use nix::sys::socket::{setsockopt, sockopt};
 use socket2::{SockRef, Socket};
 
 use super::tcp::UNREAD;
@@ -172,14 +171,7 @@ fn sockets(entry: &Entry) -> io::Result<(Option<TcpListener>, Option<UdpSocket>)
 /// Asks for room for the datagrams that come while the relay does something else. A program without
 /// `CAP_NET_ADMIN` gets less if the kernel has a lower limit (`net.core.rmem_max`).
 pub(crate) fn enlarge(socket: &UdpSocket) -> io::Result<()> {
-    enlarge_to(socket, ROOM)
-}
-
-fn enlarge_to(socket: &UdpSocket, room: usize) -> io::Result<()> {
-    match setsockopt(socket, sockopt::RcvBufForce, &room) {
-        Ok(()) => Ok(()),
-        Err(_) => SockRef::from(socket).set_recv_buffer_size(room),
-    }
+    onramp_dev::set_receive_buffer(socket, ROOM)
 }
 
 /// Returns the length of the IP header of packets to this address, bytes.
@@ -287,19 +279,5 @@ mod tests {
         let entry: Entry = "127.0.0.1:0=no-such-name.invalid:9".parse().expect("an entry");
         let error = Door::open(&entry).expect_err("there is no such name");
         assert!(error.to_string().contains("cannot look the target up"), "{error}");
-    }
-    /// The limit for ordinary programs does not hold for one that may exceed it.
-    #[test]
-    fn a_socket_has_all_the_room_that_it_may_have() {
-        let limit = std::fs::read_to_string("/proc/sys/net/core/rmem_max").expect("Linux has it");
-        let limit: usize = limit.trim().parse().expect("a number");
-        let (room, socket) = (limit + 4_096, UdpSocket::bind("127.0.0.1:0").expect("a port"));
-        enlarge_to(&socket, room).expect("it may be too much");
-        let has = SockRef::from(&socket).recv_buffer_size().expect("a size");
-        // The kernel counts its own bytes, too, and doubles the number.
-        match setsockopt(&socket, sockopt::RcvBufForce, &room) {
-            Ok(()) => assert_eq!(has, 2 * room),
-            Err(_) => assert_eq!(has, 2 * limit),
-        }
     }
 }

@@ -32,7 +32,7 @@ pub(super) struct Capture {
 
 impl Capture {
     /// Begins a capture. Returns it, and what the directions of the wire tell it: first up.
-    pub(super) fn start(out: Stream) -> Result<(Self, [Recorder; 2])> {
+    pub(super) fn start(out: Stream<'static>) -> Result<(Self, [Recorder; 2])> {
         let (give, batches) = mpsc::sync_channel(BATCHES);
         let missed = Arc::<AtomicU64>::default();
         let body = move || write(out, &batches);
@@ -67,8 +67,8 @@ impl Capture {
 }
 
 /// Writes the batches that the wire's thread sends, until that thread can send none any more.
-fn write(mut out: Stream, batches: &Receiver<Vec<u8>>) -> Result<()> {
-    let begin = |out: &mut Stream| {
+fn write(mut out: Stream<'_>, batches: &Receiver<Vec<u8>>) -> Result<()> {
+    let begin = |out: &mut Stream<'_>| {
         let (mut block, mut bytes) = (Block::default(), Vec::new());
         block.section(&mut bytes)?;
         for end in ENDS {

@@ -266,19 +266,86 @@ socket.socket(type=socket.SOCK_DGRAM).sendto(b'word', to)
     }
 }
 
+/// A program that may have few descriptors gets them with the numbers that it would have without
+/// the library, although datagrams of all its sockets wait. The library says once that it can keep
+/// some of the sockets open only.
+#[test]
+fn a_low_limit_leaves_descriptors_to_the_program() {
+    const SCRIPT: &str = "
+import resource, socket, sys
+to = ('127.0.0.1', int(sys.argv[1]))
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+all = []
+for n in range(40):
+    s = socket.socket(type=socket.SOCK_DGRAM)
+    assert s.sendto(b'word', to) == 4
+    all.append(s)
+print([s.fileno() for s in all])
+";
+    if !has("python3") {
+        return;
+    }
+    let (_socket, port) = receiver();
+    let plain = std::process::Command::new("python3").args(["-c", SCRIPT, &port]).output();
+    let plain = String::from_utf8(plain.expect("it runs").stdout).expect("text");
+    // The plug lets no datagram leave.
+    let options = ["--qdisc", "plug", "--drain", "0"];
+    let (document, output) = told(&options, &["python3", "-c", SCRIPT, &port]);
+    assert!(plain.ends_with("]\n"), "{plain}");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), plain, "{}", stderr(&output));
+    assert_eq!((&document["sent"], &document["queued"]), (&0.into(), &40.into()), "{document}");
+    let said = stderr(&output);
+    let lines = said.lines().filter(|line| line.contains("may have 64 descriptors (ulimit -n)"));
+    assert_eq!(lines.count(), 1, "{said}");
+}
+
+/// The kernel cuts a message into at most 64 or 128 datagrams (`UDP_SEGMENT`), and refuses one that
+/// asks for more. A program sees the same with the library as without it.
+#[test]
+fn a_message_of_too_many_segments_is_refused_as_by_the_kernel() {
+    const SCRIPT: &str = "
+import errno, socket, struct
+to = socket.socket(type=socket.SOCK_DGRAM)
+to.bind(('127.0.0.1', 0))
+def send(size, length, by_option):
+    s = socket.socket(type=socket.SOCK_DGRAM)
+    if by_option:
+        s.setsockopt(17, 103, size)
+    wish = [] if by_option else [(17, 103, struct.pack('H', size))]
+    try:
+        return s.sendmsg([bytes(length)], wish, 0, to.getsockname())
+    except OSError as error:
+        return errno.errorcode[error.errno]
+for count in 1, 2, 64, 65, 128, 129, 500:
+    # The last datagram is shorter than the others.
+    print(count, [send(100, 100 * count - 50, by_option) for by_option in (False, True)])
+print(send(2000, 100, False), send(2000, 100, True), send(2000, 65507, False))
+";
+    if !has("python3") {
+        return;
+    }
+    let plain = std::process::Command::new("python3").args(["-c", SCRIPT]).output();
+    let plain = String::from_utf8(plain.expect("it runs").stdout).expect("text");
+    assert!(plain.contains("64 [6350, 6350]\n") && plain.contains("EINVAL"), "{plain}");
+    let (document, output) = told(&["--qdisc", "pfifo"], &["python3", "-c", SCRIPT]);
+    assert_eq!(String::from_utf8_lossy(&output.stdout), plain, "{}", stderr(&output));
+    assert_conserved(&document);
+}
+
 /// Datagrams of more sockets wait than the library may have duplicates. All leave, from the
-/// program's own descriptors, and the program still gets descriptors.
+/// program's own descriptors, and the program still gets descriptors. The receiver's buffer has
+/// room for all, in case that they come at once.
 #[test]
 fn more_sockets_than_duplicates() {
     const SCRIPT: &str = "
 import resource, socket, sys, time
 to = ('127.0.0.1', int(sys.argv[1]))
-resource.setrlimit(resource.RLIMIT_NOFILE, (775, 775))
-all = [socket.socket(type=socket.SOCK_DGRAM) for _ in range(400)]
+resource.setrlimit(resource.RLIMIT_NOFILE, (200, 200))
+all = [socket.socket(type=socket.SOCK_DGRAM) for _ in range(120)]
 for s in all:
     assert s.sendto(b'word', to) == 4
 open('/dev/null')
-while len(open(sys.argv[2]).read()) < 400:
+while len(open(sys.argv[2]).read()) < 120:
     time.sleep(0.02)
 ";
     if !has("python3") {
@@ -293,7 +360,7 @@ while len(open(sys.argv[2]).read()) < 400:
         // The program ends only when all have arrived, so each left while its socket was open.
         scope.spawn(|| {
             socket.set_read_timeout(Some(LONG)).expect("it is open");
-            for count in 1..=400 {
+            for count in 1..=120 {
                 socket.recv(&mut [0; 100]).expect("it comes");
                 std::fs::write(&seen, "x".repeat(count)).expect("room");
             }
@@ -301,6 +368,6 @@ while len(open(sys.argv[2]).read()) < 400:
         told(&["--qdisc", "netem delay 500ms 400ms"], &program)
     });
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-    assert_eq!((&document["sent"], &document["drops"]), (&400.into(), &serde_json::json!({})));
+    assert_eq!((&document["sent"], &document["drops"]), (&120.into(), &serde_json::json!({})));
     assert_conserved(&document);
 }

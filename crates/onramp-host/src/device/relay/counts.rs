@@ -21,12 +21,14 @@ pub(super) enum Refused {
     Unsent,
     /// The answer was for a client that the relay has forgotten.
     Late,
+    /// The answer came to the socket for packets that belong to no client.
+    Stray,
     /// The datagram came while the socket had no room for more, so the kernel dropped it.
     Missed,
 }
 
 impl Refused {
-    const ALL: [(Self, &'static str); 9] = [
+    const ALL: [(Self, &'static str); 10] = [
         (Self::Down, "down"),
         (Self::Clients, "clients"),
         (Self::Socket, "socket"),
@@ -35,6 +37,7 @@ impl Refused {
         (Self::Size, "size"),
         (Self::Unsent, "unsent"),
         (Self::Late, "late"),
+        (Self::Stray, "stray"),
         (Self::Missed, "missed"),
     ];
 }

@@ -20,6 +20,13 @@ impl Descriptors {
         Self::of(&TAKEN, count, most)
     }
 
+    /// Whether the clients have less than half of the file descriptors that they may have, so that
+    /// there are some for clients that a relay has forgotten.
+    pub(super) fn are_plenty() -> bool {
+        let some = getrlimit(Resource::Nofile).current.map_or(u64::MAX, |most| most / 4);
+        TAKEN.load(Ordering::Relaxed) < some // Relaxed: as in `of`.
+    }
+
     fn of(taken: &AtomicU64, count: u64, most: u64) -> Option<Self> {
         let more = |taken: u64| Some(taken + count).filter(|taken| *taken <= most);
         // Relaxed: only the number itself matters.

@@ -34,7 +34,8 @@ impl Upstreams {
 /// A transmit queue that sends each packet through the socket of the packet's client.
 #[derive(Debug)]
 pub(crate) struct Fan {
-    /// The socket for packets of flows that belong to no client.
+    /// The socket for packets of flows that belong to no client. The relay's thread counts what
+    /// arrives there.
     own: Udp,
     upstreams: Arc<Upstreams>,
 }

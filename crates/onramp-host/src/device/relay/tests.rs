@@ -15,7 +15,7 @@ fn listener(address: &str, end: &Arc<LinkEnd>) -> Listener {
     let address: SocketAddr = address.parse().expect("an address");
     let limits = Limits { clients: 10, idle: Duration::from_secs(60) };
     let upstream = Upstream { local: address, remote: address, mtu: 1500 };
-    Listener::bind(address, end, upstream, None, limits).expect("a port")
+    Listener::bind(address, end, upstream, Vec::new(), limits).expect("a port")
 }
 
 #[test]

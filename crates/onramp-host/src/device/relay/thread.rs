@@ -13,13 +13,16 @@ use onramp_core::{Clock as _, Instant};
 use onramp_dev::{MonotonicClock, Udp, socket_memory};
 use rustix::buffer::spare_capacity;
 use rustix::event::{Timespec, epoll};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, recv};
 
 use super::super::link_end::Source;
 use super::super::socket::enlarge;
 use super::Listener;
 use super::clients::{Client, Clients};
-use super::counts::{Counts, Refusals, Refused};
+use super::counts::{Counts, Refused};
 use super::descriptors::Descriptors;
+use super::forgotten::Forgotten;
 use super::heard::{self, Heard};
 use super::share::SharedSender;
 use onramp::{Flow, Link, Mapping};
@@ -33,18 +36,26 @@ const CLIENT_ROOM: usize = 1 << 20;
 const PAUSE: Duration = Duration::from_millis(10);
 /// The most datagrams that the thread takes from one socket before it looks at the others.
 const BATCH: usize = 64;
+/// The most datagrams that the thread discards at a socket before it does something else: more than
+/// the room of a socket holds.
+const DISCARDED_MAX: u64 = 1 << 16;
 /// The most sockets that the thread learns of in one system call.
 const EVENTS: usize = 64;
 
-/// The numbers by which the thread knows its sockets: that at which clients arrive, and that which
-/// wakes the thread. The socket of a client has the client's key, whose highest bit is set.
+/// The numbers by which the thread knows its sockets: that at which clients arrive, that which
+/// wakes the thread, and from `QUEUES` on those of the device's transmit queues. The socket of a
+/// client has the client's key, whose highest bit is set.
 const LISTENER: u64 = 0;
 const WAKE: u64 = 1;
+const QUEUES: u64 = 2;
 
 /// The state of the thread.
 pub(super) struct Mover {
     listener: Listener,
     clients: Clients<Served>,
+    forgotten: Forgotten<Served>,
+    /// The sockets for packets that belong to no client, one of each transmit queue.
+    queues: Vec<Watched>,
     /// Sends the clients' datagrams to the server.
     sender: SharedSender,
     /// Sends the answers to the clients; `None`: they go out directly.
@@ -69,11 +80,22 @@ struct Back {
 /// What the thread has of each client.
 struct Served {
     /// The socket at which the server's answers arrive.
-    socket: UdpSocket,
-    missed: Missed,
+    upstream: Watched,
     flow: Flow,
     back: Option<Flow>,
     _descriptors: Descriptors,
+}
+
+/// A socket to the server, and what the kernel has dropped there.
+struct Watched {
+    socket: Arc<UdpSocket>,
+    missed: Missed,
+}
+
+impl Watched {
+    fn new(socket: Arc<UdpSocket>) -> Self {
+        Self { missed: Missed::of(&socket), socket }
+    }
 }
 
 impl Mover {
@@ -87,12 +109,18 @@ impl Mover {
         let ready = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         watch(&ready, &listener.socket, LISTENER)?;
         watch(&ready, &*wake, WAKE)?;
+        let queues: Vec<_> = listener.queues.iter().cloned().map(Watched::new).collect();
+        for (number, queue) in (QUEUES..).zip(&queues) {
+            watch(&ready, &queue.socket, number)?;
+        }
         let back = back.zip(listener.back.as_ref());
         let back =
             back.map(|(link, end)| Back { sender: SharedSender::new(link), source: end.source() });
         Ok(Self {
             missed: Missed::of(&listener.socket),
             clients: Clients::new(listener.limits),
+            forgotten: Forgotten::new(listener.limits),
+            queues,
             sender: SharedSender::new(link),
             back,
             source: listener.end.source(),
@@ -117,35 +145,94 @@ impl Mover {
                     LISTENER => self.requests(&mut buffer, now),
                     // Without this read, `ready` would name `wake` again at once.
                     WAKE => drop(rustix::io::read(&*self.wake, &mut [0; 8])),
-                    key => self.answers(key, &mut buffer, now),
+                    key => match self.clients.get(key) {
+                        Some(_) => self.answers(key, &mut buffer, now),
+                        None => self.late(key),
+                    },
                 }
             }
         }
     }
 
-    /// Waits until something arrives at a socket, or a client has been idle for too long.
+    /// Waits until something arrives at a socket, or a client has been idle for too long, or the
+    /// socket of a client that was forgotten has been kept long enough.
     fn wait(&self, events: &mut Vec<epoll::Event>) {
-        let left = self.clients.forget_at().map(|at| at.since(MonotonicClock.now()));
+        let at = self.clients.forget_at().into_iter().chain(self.forgotten.end_at()).min();
+        let left = at.map(|at| at.since(MonotonicClock.now()));
         // One more millisecond, because the kernel may cut off the part below a millisecond.
         let left = left.map(|left| Duration::from_nanos(left) + Duration::from_millis(1));
         let timeout = left.and_then(|left| Timespec::try_from(left).ok());
         match epoll::wait(&self.ready, spare_capacity(events), timeout.as_ref()) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Ok(_) | Err(Errno::INTR) => {}
             Err(error) => self.failed(&error.into()),
         }
     }
 
     fn forget(&mut self, now: Instant) {
-        for (key, mut client) in self.clients.forget(now) {
-            let Served { socket, missed, .. } = &mut client.served;
-            count_missed(missed.more(socket), &self.counts.answers_refused, self.back.as_ref());
-            // The device may still have the socket, so closing it here would not end the watch.
-            // There is nothing to do if that fails: the thread ignores a key that it does not know.
-            let _ = epoll::delete(&self.ready, &client.served.socket);
-            self.listener.upstreams.remove(key);
+        for (key, client) in self.clients.forget(now) {
             self.counts.forgotten.add(1);
+            self.keep(key, client.served, now);
         }
         self.counts.clients.set(self.clients.len() as u64);
+        while let Some(old) = self.forgotten.end(now) {
+            self.close(old);
+        }
+    }
+
+    /// Keeps the socket of a client that is forgotten, so that answers that come late are counted,
+    /// and no new client gets them. Closes the oldest socket if there are too many.
+    fn keep(&mut self, key: u64, mut served: Served, now: Instant) {
+        let missed = served.upstream.missed.more(&served.upstream.socket);
+        self.refuse_answers(Refused::Missed, missed);
+        if let (Some(_), Some(queue)) = (self.listener.shared(), self.queues.first_mut()) {
+            // If that fails, the thread learns of the answers by the key, and counts them likewise.
+            let _ = rename(&self.ready, &served.upstream.socket, QUEUES);
+            *queue = served.upstream;
+            return;
+        }
+        self.listener.upstreams.remove(key);
+        let closed = match Descriptors::are_plenty() {
+            true => self.forgotten.add(key, served, now),
+            false => Some(served),
+        };
+        closed.into_iter().for_each(|old| self.close(old));
+    }
+
+    /// Closes the socket of a client that was forgotten, and counts the answers that wait there.
+    fn close(&self, mut old: Served) {
+        self.count_discarded(discard(&mut old.upstream), Refused::Late);
+        // A transmit queue may still have the socket, so closing it here would not end the watch.
+        // There is nothing to do if that fails: the thread closes no socket twice.
+        let _ = epoll::delete(&self.ready, &old.upstream.socket);
+    }
+
+    /// Discards and counts the answers that have come to a socket that belongs to no client:
+    /// `number` is that of a transmit queue, or the key of a client that was forgotten.
+    fn late(&mut self, number: u64) {
+        if let Some(old) = self.forgotten.get_mut(number) {
+            let discarded = discard(&mut old.upstream);
+            return self.count_discarded(discarded, Refused::Late);
+        }
+        let is_shared = self.listener.shared().is_some();
+        let (place, why) = match is_shared {
+            true => (0, Refused::Late),
+            false => (number - QUEUES, Refused::Stray),
+        };
+        let queue = usize::try_from(place).ok().and_then(|place| self.queues.get_mut(place));
+        if let Some(discarded) = queue.map(discard) {
+            self.count_discarded(discarded, why);
+        }
+    }
+
+    fn count_discarded(&self, discarded: Discarded, why: Refused) {
+        self.refuse_answers(why, discarded.taken);
+        self.refuse_answers(Refused::Missed, discarded.missed);
+        discarded.error.iter().for_each(|error| self.failed(error));
+    }
+
+    fn refuse_answers(&self, why: Refused, count: u64) {
+        self.counts.answers_refused.add_many(why, count);
+        self.back.iter().for_each(|back| back.source.dropped.add(count));
     }
 
     /// Counts an error of a socket. If it may come again at once, sleeps, so that the thread keeps
@@ -212,48 +299,46 @@ impl Mover {
         if !self.clients.has_room() {
             return Err(Refused::Clients);
         }
-        // The device and this thread have a descriptor each of the client's socket.
-        let descriptors = Descriptors::take(2).ok_or(Refused::Socket)?;
+        let descriptors = self.descriptors().ok_or(Refused::Socket)?;
         let mapping = Mapping::Hash(self.hash.hash_one(from));
         let flow = self.sender.flow_with(self.listener.upstream.remote, mapping);
         let back = self.back.as_ref().map(|back| back.sender.flow_with(from, mapping));
         let key = flow.key();
-        let socket = self.open(key).map_err(|_| Refused::Socket)?;
-        let missed = Missed::of(&socket);
-        let served = Served { socket, missed, flow, back, _descriptors: descriptors };
+        let upstream = self.open(key).map_err(|_| Refused::Socket)?;
+        let served = Served { upstream, flow, back, _descriptors: descriptors };
         self.clients.add(from, key, served, now);
         self.counts.clients.set(self.clients.len() as u64);
         Ok(key)
     }
 
+    /// Takes the descriptor of a new client, if necessary from clients that were forgotten.
+    fn descriptors(&mut self) -> Option<Descriptors> {
+        loop {
+            if let Some(taken) = Descriptors::take(1) {
+                return Some(taken);
+            }
+            let oldest = self.forgotten.pop()?;
+            self.close(oldest);
+        }
+    }
+
     /// Opens the socket of a client, and has the device send the client's packets through it.
-    fn open(&self, key: u64) -> io::Result<UdpSocket> {
-        if let Some(only) = &self.listener.only {
-            let socket = only.try_clone()?;
-            socket.set_nonblocking(true)?;
-            enlarge(&socket, CLIENT_ROOM);
-            self.drain(&socket);
-            watch(&self.ready, &socket, key)?;
-            return Ok(socket);
+    fn open(&mut self, key: u64) -> io::Result<Watched> {
+        if let Some(shared) = self.listener.shared().cloned() {
+            shared.set_nonblocking(true)?;
+            enlarge(&shared, CLIENT_ROOM);
+            // What has arrived is for an earlier client.
+            self.late(QUEUES);
+            rename(&self.ready, &shared, key)?;
+            return Ok(Watched::new(shared));
         }
         let udp = self.listener.upstream.open().map_err(|refusal| io::Error::other(refusal.why))?;
-        let socket = udp.socket().try_clone()?;
+        let socket = udp.socket().clone();
         socket.set_nonblocking(true)?;
         enlarge(&socket, CLIENT_ROOM);
         watch(&self.ready, &socket, key)?;
         self.listener.upstreams.add(key, udp);
-        Ok(socket)
-    }
-
-    /// Discards the answers that have arrived at `socket` for an earlier client.
-    fn drain(&self, socket: &UdpSocket) {
-        loop {
-            match socket.recv(&mut []) {
-                Ok(_) => self.counts.answers_refused.add(Refused::Late),
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
-                Err(error) => self.failed(&error),
-            }
-        }
+        Ok(Watched::new(socket))
     }
 
     /// Takes the answers that arrived for the client with this key, and counts those for which its
@@ -261,14 +346,15 @@ impl Mover {
     fn answers(&mut self, key: u64, buffer: &mut [u8], now: Instant) {
         self.take_answers(key, buffer, now);
         let Some(client) = self.clients.get_mut(key) else { return };
-        let Served { socket, missed, .. } = &mut client.served;
-        count_missed(missed.more(socket), &self.counts.answers_refused, self.back.as_ref());
+        let Watched { socket, missed } = &mut client.served.upstream;
+        let missed = missed.more(socket);
+        self.refuse_answers(Refused::Missed, missed);
     }
 
     fn take_answers(&mut self, key: u64, buffer: &mut [u8], now: Instant) {
         for _ in 0..BATCH {
             let Some(client) = self.clients.get(key) else { return };
-            match client.served.socket.recv(buffer) {
+            match client.served.upstream.socket.recv(buffer) {
                 Ok(len) => self.answer(key, &buffer[..len], now),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
                 Err(error) => return self.failed(&error),
@@ -314,9 +400,33 @@ impl Missed {
     }
 }
 
-fn count_missed(count: u64, refused: &Refusals, back: Option<&Back>) {
-    refused.add_many(Refused::Missed, count);
-    back.into_iter().for_each(|back| back.source.dropped.add(count));
+/// What [`discard`] found at a socket.
+struct Discarded {
+    /// Number of datagrams that it discarded.
+    taken: u64,
+    /// Number of further datagrams that the kernel dropped, for want of room.
+    missed: u64,
+    /// The first error that the socket reported.
+    error: Option<io::Error>,
+}
+
+/// Discards the datagrams that have arrived at a socket, which may be one that blocks. Stops at the
+/// second error, or when it has discarded very many, and leaves the others to the next call.
+fn discard(watched: &mut Watched) -> Discarded {
+    let Watched { socket, missed } = watched;
+    let mut discarded = Discarded { taken: 0, missed: 0, error: None };
+    while discarded.taken < DISCARDED_MAX {
+        match recv(&*socket, &mut [0; 1], RecvFlags::DONTWAIT) {
+            Ok(_) => discarded.taken += 1,
+            Err(Errno::AGAIN) => break,
+            // An error may be that of a datagram that was sent earlier, and then says nothing of
+            // those that have arrived.
+            Err(error) if discarded.error.is_none() => discarded.error = Some(error.into()),
+            Err(_) => break,
+        }
+    }
+    discarded.missed = missed.more(socket);
+    discarded
 }
 
 /// Sends an answer to a client.
@@ -332,7 +442,8 @@ fn give(
         return Err(Refused::Down);
     }
     if let (Some(back), Some(flow)) = (back, &client.served.back) {
-        let ends = || Some([listener.upstream.remote, client.served.socket.local_addr().ok()?]);
+        let ends =
+            || Some([listener.upstream.remote, client.served.upstream.socket.local_addr().ok()?]);
         let like = match heard::ask(&back.source, payload, ends, now) {
             Heard::Unasked => None,
             Heard::Passed(packet) => Some(packet),
@@ -350,6 +461,12 @@ fn give(
 fn watch(ready: &OwnedFd, socket: impl std::os::fd::AsFd, number: u64) -> io::Result<()> {
     let data = epoll::EventData::new_u64(number);
     Ok(epoll::add(ready, socket, data, epoll::EventFlags::IN)?)
+}
+
+/// Gives a socket that the thread watches another number.
+fn rename(ready: &OwnedFd, socket: &UdpSocket, number: u64) -> io::Result<()> {
+    let data = epoll::EventData::new_u64(number);
+    Ok(epoll::modify(ready, socket, data, epoll::EventFlags::IN)?)
 }
 
 fn count(source: &Source, bytes: u64) {
