@@ -142,7 +142,8 @@ impl Host {
     /// Gives the host the wanted devices with their wanted properties. If that fails, restores all
     /// devices as they were.
     fn follow_or_stay(&mut self, wanted: &[Described]) -> Result<Vec<String>, ConfigureError> {
-        let before = Described::all(&self.devices);
+        let mut before = Described::all(&self.devices);
+        Described::forget_indevs(&mut before);
         let mut progress = Progress::default();
         match self.follow(wanted, &mut progress) {
             Ok(()) => {

@@ -71,6 +71,18 @@ impl Described {
         devices.iter().map(|device| Self::of(devices, device)).collect()
     }
 
+    /// Forgets the filters of `all` whose `indev` is none of `all`: they match no packet, and no
+    /// command can add them where only these devices are.
+    pub(super) fn forget_indevs(all: &mut [Self]) {
+        let names: Vec<String> = all.iter().map(|device| device.name.clone()).collect();
+        let is_there = |name: &str| names.iter().any(|it| it == name);
+        for device in all {
+            if device.tree.indevs().any(|name| !is_there(name)) {
+                Arc::make_mut(&mut device.tree).forget_indevs(is_there);
+            }
+        }
+    }
+
     /// Whether this device can be made only after the device `there` has left the host, because
     /// both have the same name, or because of what `there` uses.
     pub(super) fn waits_for(&self, there: &Self) -> bool {

@@ -256,8 +256,8 @@ impl Netdevs {
         self.by_index.remove(&index)
     }
 
-    /// Renames the device `name`, if it exists, to `new`. The caller has checked that no device has
-    /// the name `new`.
+    /// Renames the device `name`, if it exists, to `new`, also in the filters that name it with
+    /// `indev`. The caller has checked that no device has the name `new`.
     pub(crate) fn rename(&mut self, name: &str, new: &str) {
         let Some(index) = self.by_name.remove(name) else { return };
         self.by_name.insert(new.to_owned(), index);
@@ -265,6 +265,7 @@ impl Netdevs {
             new.clone_into(&mut device.name);
             device.describe();
         }
+        self.iter().for_each(|device| device.link.rename_indev(name, new));
     }
 
     /// Returns the first free device name that consists of `prefix` and a number. The name `taken`

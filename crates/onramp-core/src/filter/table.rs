@@ -140,6 +140,38 @@ impl Table {
         FilterEdit::from(&self.books.changed)
     }
 
+    /// Returns the device that the filter which the last line added or changed names with `indev`.
+    pub(crate) fn indev_of_edit(&self) -> Option<&str> {
+        self.books.changed.new.iter().find_map(|filter| filter.indev.as_deref())
+    }
+
+    /// Notes that the device `old` is called `new` now.
+    pub(crate) fn rename_indev(&mut self, old: &str, new: &str) {
+        for group in self.places.values_mut().flat_map(|place| place.groups.values_mut()) {
+            group.rename_indev(old, new);
+        }
+    }
+
+    /// Removes the filters whose `indev` is a device that is not there.
+    pub(crate) fn forget_indevs(&mut self, is_there: impl Fn(&str) -> bool) {
+        let is_gone =
+            |filter: &FilterSpec| filter.indev.as_deref().is_some_and(|name| !is_there(name));
+        for at in self.places.keys().copied().collect::<Vec<_>>() {
+            self.forget_edit();
+            let Some(place) = self.places.get_mut(&at) else { continue };
+            let filters = place.groups.values().flat_map(Group::specs);
+            for filter in filters.filter(|it| is_gone(it)).cloned().collect::<Vec<_>>() {
+                // Only a hash table that nodes refer to cannot be removed, and it has no `indev`.
+                let _ = place.remove(&filter, &mut self.books);
+            }
+            if place.groups.is_empty() {
+                self.places.remove(&at);
+            }
+            self.count_named(at);
+        }
+        self.forget_edit();
+    }
+
     /// Counts the classes that the filters at `at` name which the last line added or removed.
     fn count_named(&mut self, at: Handle) {
         let own = |filter: &Arc<FilterSpec>| filter.class.filter(|class| class.major == at.major);

@@ -293,6 +293,30 @@ impl Setup {
         self.next_fallback = None;
     }
 
+    /// Returns the device that the filter which the last line added or changed names with `indev`.
+    /// A description does not know which devices exist, so it accepts every name.
+    #[must_use]
+    pub fn indev_of_change(&self) -> Option<&str> {
+        self.filters.indev_of_edit()
+    }
+
+    /// Returns the devices that filters name with `indev`.
+    pub fn indevs(&self) -> impl Iterator<Item = &str> {
+        self.all_filters().filter_map(|(_, filter)| filter.indev())
+    }
+
+    /// Notes that a device that filters name with `indev`, which may be the tree's own, has the new
+    /// name `new` in place of `old`. As in Linux, these filters still mean the same device.
+    pub fn rename_indev(&mut self, old: &str, new: &str) {
+        self.filters.rename_indev(old, new);
+    }
+
+    /// Removes the filters whose `indev` names a device for which `is_there` returns false. Such a
+    /// filter matches no packet, and a line cannot add it again where the device is not there.
+    pub fn forget_indevs(&mut self, is_there: impl Fn(&str) -> bool) {
+        self.filters.forget_indevs(is_there);
+    }
+
     /// Returns the device's name, if it has one.
     #[must_use]
     pub fn device(&self) -> Option<&str> {

@@ -1,5 +1,6 @@
 //! Tests of the `tc` commands of a host.
 
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use onramp_core::qdisc::KINDS;
@@ -296,4 +297,35 @@ fn changes_are_told_as_tc_monitor_does() {
     let gone = told("tc class del dev d1 classid 2:30");
     assert_eq!(gone, one(What::Deleted, "class htb 2:30 dev d1"));
     assert_eq!(told(add), [], "it said that it wants to hear no more");
+}
+
+/// As in Linux, a filter can only name a device that exists. A device that is gone later hinders no
+/// saved configuration.
+#[test]
+fn a_filter_names_a_device_that_exists() {
+    let mut host = Host::new();
+    all(
+        &mut host,
+        &[
+            "ip link add indev type dummy",
+            "ip link add d1 type dummy",
+            "tc qdisc add dev indev root handle 1: prio",
+            "tc filter add dev indev parent 1: protocol ip flower indev d1 classid 1:2",
+            "tc filter add dev indev parent 1: protocol ip flower dst_ip 10.0.0.1 classid 1:1",
+        ],
+    );
+    let said = "Error: Network device not found.\nWe have an error talking to the kernel\n\
+                filter: \"indev d2\": there is no such device\n";
+    for kind in ["handle 5 fw", "u32 match u32 0 0", "flower"] {
+        let line = format!("tc filter add dev indev parent 1: protocol ip {kind} indev d2");
+        assert_eq!(refused(&mut host, &format!("{line} classid 1:1")), (2, said.to_owned()));
+        // Another error comes first.
+        assert_eq!(refused(&mut host, &format!("{line} classid x")).0, 1, "{kind}");
+    }
+    all(&mut host, &["ip link del d1"]);
+    for line in ["save", "save dev indev"] {
+        let saved = out(&mut host, line);
+        assert!(saved.contains("dst_ip") && !saved.contains("indev d1"), "{saved}");
+        Host::new().configure(&saved, Path::new("/")).expect("it can be made again");
+    }
 }
