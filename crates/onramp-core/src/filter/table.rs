@@ -378,22 +378,35 @@ impl Table {
         self.places.range(all).map(|(place, _)| place.minor)
     }
 
-    /// Whether filters need the class: there are filters at the class, or a filter at its qdisc or
-    /// at a class of the qdisc names the class. (Filters at the class 0 are those of the qdisc.)
-    pub(crate) fn needs(&self, class: Handle) -> bool {
-        class.minor != 0 && self.places.contains_key(&class) || self.named.contains_key(&class)
+    /// Whether a filter at the qdisc of this class, or at a class of that qdisc, names the class.
+    pub(crate) fn names(&self, class: Handle) -> bool {
+        self.named.contains_key(&class)
+    }
+
+    /// Whether such a filter stands at the qdisc itself (the minor number 0), or at a class for
+    /// whose minor number `counts` returns true.
+    pub(crate) fn names_from(&self, class: Handle, counts: impl Fn(u16) -> bool) -> bool {
+        let names = |minor| {
+            let mut filters = self.at(Handle::new(class.major, minor));
+            filters.any(|filter| filter.class == Some(class))
+        };
+        self.names(class)
+            && self.places(class.major).any(|minor| (minor == 0 || counts(minor)) && names(minor))
+    }
+
+    /// Removes all filters at a class.
+    pub(crate) fn remove_class(&mut self, class: Handle) {
+        self.forget_edit();
+        self.remove_names(class, (0, 0), (u32::MAX, u16::MAX));
+        self.count_named(class);
+        self.forget_edit();
     }
 
     /// Removes all filters at a qdisc and its classes.
     pub(crate) fn remove_qdisc(&mut self, major: u16) {
         self.forget_edit();
         let places: Vec<u16> = self.places(major).collect();
-        for minor in places {
-            let at = Handle::new(major, minor);
-            self.remove_names(at, (0, 0), (u32::MAX, u16::MAX));
-            self.count_named(at);
-            self.forget_edit();
-        }
+        places.into_iter().for_each(|minor| self.remove_class(Handle::new(major, minor)));
     }
 
     /// Removes the filters at `at` whose chain and preference lie between `first` and `last`.
