@@ -14,6 +14,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::error::Error;
 use std::fmt;
+use std::io;
 use std::path::Path;
 use std::time::Duration;
 
@@ -42,6 +43,10 @@ pub struct ConfigureError {
 impl ConfigureError {
     const fn new(line: usize, reply: Reply) -> Self {
         Self { line, reply, lost: Vec::new() }
+    }
+
+    fn unread(line: usize, error: &io::Error) -> Self {
+        Self::new(line, Reply { code: 1, err: format!("{error}\n"), ..Reply::default() })
     }
 }
 
@@ -97,7 +102,10 @@ impl Host {
         trial.devices.is_trial = true;
         trial.devices.is_in_fleet = self.devices.is_in_fleet;
         let mut made_by = Vec::new();
-        for Line { number, words } in Lines::new(text.as_bytes()).map_while(Result::ok) {
+        let mut lines = Lines::new(text.as_bytes());
+        while let Some(line) = lines.next() {
+            let Line { number, words } =
+                line.map_err(|error| ConfigureError::unread(lines.number(), &error))?;
             let words: Vec<&str> = words.iter().map(String::as_str).collect();
             let reply = trial.exec(&words, folder);
             if reply.code != 0 {

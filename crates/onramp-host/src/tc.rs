@@ -334,8 +334,10 @@ fn check_indev(devices: &dyn Targets, target: &Target<'_>, line: &str) -> Result
     tree.change(line)?;
     match tree.indev_of_change() {
         Some(name) if !devices.has_device(name) => {
-            let why = format!("Error: Network device not found.\nWe have an error talking to the \
-                               kernel\nfilter: \"indev {name}\": there is no such device");
+            let why = format!(
+                "Error: Network device not found.\nWe have an error talking to the \
+                               kernel\nfilter: \"indev {name}\": there is no such device"
+            );
             Err(said(2, why).into())
         }
         _ => Ok(()),

@@ -52,9 +52,16 @@ impl Setup {
         let find = |filter: &FilterSpec| counted.iter().find(|other| other.is_same(filter));
         let filters = self.filters().at(place);
         let filters: Vec<_> = filters
-            .map(|it| find(it).map_or(Cow::Borrowed(it), |there| Cow::Owned(it.with_counters(there))))
+            .map(|it| {
+                find(it).map_or(Cow::Borrowed(it), |there| Cow::Owned(it.with_counters(there)))
+            })
             .collect();
-        show_filters(filters.iter().map(|filter| &**filter), self.filter_place_called(place), &query, out);
+        show_filters(
+            filters.iter().map(|filter| &**filter),
+            self.filter_place_called(place),
+            &query,
+            out,
+        );
         Ok(())
     }
 
