@@ -84,6 +84,7 @@ mod flower;
 mod head;
 mod police;
 mod protocol;
+mod quoted;
 mod read;
 mod reader;
 pub mod reference;

@@ -73,7 +73,7 @@ impl Setup {
     ///
     /// Returns a [`ConfigError`] that names the wrong word.
     pub fn filter_query(&self, line: &str) -> Result<(Handle, Query), ConfigError> {
-        let head = Head::read_query(&mut Reader::new(line.split_ascii_whitespace()))?;
+        let head = Head::read_query(&mut Reader::new(line))?;
         Ok((self.filter_place(&head), head.query()))
     }
 
@@ -85,7 +85,7 @@ impl Setup {
     /// Returns a [`ConfigError`] that names the missing or wrong word, or a value that no filter
     /// has, such as an unknown preference.
     pub fn get_filter(&self, line: &str, out: &mut Out) -> Result<(), ConfigError> {
-        let mut words = Reader::new(line.split_ascii_whitespace());
+        let mut words = Reader::new(line);
         let head = Head::read(&mut words)?;
         let Some(parent) = head.parent else {
             return Err(words.wrong("parent", "", "`get` needs it").argument());

@@ -275,7 +275,7 @@ impl Setup {
         match object {
             "qdisc" => self.qdisc(verb, words),
             "class" => self.class(verb, words),
-            _ => self.filter(verb, words),
+            _ => self.filter(verb, behind(line, words)),
         }
     }
 
@@ -564,8 +564,8 @@ impl Setup {
         places == Some(FilterPlaces::In)
     }
 
-    fn filter(&mut self, verb: Verb, words: Words<'_>) -> Result<Change, ConfigError> {
-        let mut words = Reader::new(words);
+    fn filter(&mut self, verb: Verb, options: &str) -> Result<Change, ConfigError> {
+        let mut words = Reader::new(options);
         let head = Head::read(&mut words)?;
         let parent = head.parent.unwrap_or_else(|| Handle::new(self.root.unwrap_or(0), 0));
         let called = parent;
@@ -672,6 +672,18 @@ impl Setup {
             }
         }
     }
+}
+
+/// Returns the part of a line that begins with the first of `words`, the last words of the line.
+/// Unlike the words, it has all spaces of a string in quotes.
+fn behind<'a>(line: &'a str, words: Words<'a>) -> &'a str {
+    let before = line.split_ascii_whitespace().count() - words.count();
+    let mut rest = line.trim_ascii_start();
+    for _ in 0..before {
+        let end = rest.find(|c: char| c.is_ascii_whitespace()).unwrap_or(rest.len());
+        rest = rest[end..].trim_ascii_start();
+    }
+    rest
 }
 
 fn class_params(spec: &Spec) -> &'static [Param] {

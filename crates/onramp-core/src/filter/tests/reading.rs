@@ -7,7 +7,7 @@ use super::tools::wrong;
 use crate::base::{ConfigError, Handle};
 
 fn reader(line: &str) -> Reader<'_> {
-    Reader::new(line.split_ascii_whitespace())
+    Reader::new(line)
 }
 
 /// A line gives the same words whether or not a shell has removed the quotes.
