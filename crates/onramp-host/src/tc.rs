@@ -452,6 +452,7 @@ fn query<'w>(
                 let handle = parse_qdisc_handle(word);
                 let handle = handle.ok_or_else(|| wrong(word, "invalid qdisc ID"))?;
                 query.parent = Some(u32::from(handle) << 16);
+                query.minors = true;
             }
             ("class", "classid") => {
                 let word = value()?;

@@ -329,3 +329,56 @@ fn a_filter_names_a_device_that_exists() {
         Host::new().configure(&saved, Path::new("/")).expect("it can be made again");
     }
 }
+
+/// The fifo below a `tbf` or `red` is listed with `invisible`, and the classes of one qdisc by their
+/// minor numbers; `tc` 6.1 prints these lines on a Linux 7.2.
+#[test]
+fn fifos_that_are_hidden_and_classes_of_one_qdisc() {
+    let mut host = Host::new();
+    all(
+        &mut host,
+        &[
+            "ip link add d0 up type dummy",
+            "tc qdisc add dev d0 root handle 1: htb default 1",
+            "tc class add dev d0 parent 1: classid 1:1 htb rate 1mbit",
+            "tc class add dev d0 parent 1: classid 1:2 htb rate 1mbit",
+            "tc class add dev d0 parent 1: classid 1:3 htb rate 1mbit",
+            "tc class add dev d0 parent 1:3 classid 1:4 htb rate 1mbit",
+            "tc qdisc add dev d0 parent 1:1 handle 10: tbf rate 1mbit burst 5000 limit 5000",
+            "tc qdisc add dev d0 parent 1:2 handle 20: red limit 100000 avpkt 1000 bandwidth 1mbit",
+        ],
+    );
+    let lines = |host: &mut Host| -> Vec<String> {
+        let shown = out(host, "tc qdisc show dev d0 invisible");
+        let fifos = shown.lines().filter(|line| line.contains("fifo "));
+        fifos.map(|line| line.trim_end().to_owned()).collect()
+    };
+    let [red, tbf] =
+        ["qdisc bfifo 0: parent 20:1 limit 100000b", "qdisc bfifo 0: parent 10:1 limit 5000b"];
+    assert_eq!(lines(&mut host), [red, tbf, "qdisc pfifo 0: parent 1:4 limit 1000p"]);
+    let shown = out(&mut host, "tc class show dev d0 qdisc 1:");
+    let names = |shown: &str| -> Vec<String> {
+        shown
+            .lines()
+            .map(|line| line.split(" rate").next().unwrap_or_default().to_owned())
+            .collect()
+    };
+    let all_of_htb = [
+        "class htb :1 root leaf 10: prio 0",
+        "class htb :2 root leaf 20: prio 0",
+        "class htb :3 root",
+        "class htb :4 parent :3 prio 0",
+    ];
+    assert_eq!(names(&shown), all_of_htb);
+    let shown = out(&mut host, "tc class show dev d0 qdisc 1: classid 1:4");
+    assert_eq!(names(&shown), all_of_htb[3..]);
+    assert_eq!(out(&mut host, "tc class show dev d0 qdisc 10:"), "class tbf :1 parent none \n");
+    assert_eq!(out(&mut host, "tc class show dev d0 classid 10:1"), "class tbf 10:1 parent 10: \n");
+    let shown = out(&mut host, "tc class show dev d0 parent 1:1");
+    assert_eq!(names(&shown)[3], "class htb 1:4 parent 1:3 prio 0");
+    assert_eq!(out(&mut host, "tc class show dev d0 root"), "");
+    all(&mut host, &["tc qdisc change dev d0 parent 1:1 tbf rate 1mbit burst 5000 latency 20ms"]);
+    assert_eq!(lines(&mut host)[1], "qdisc bfifo 0: parent 10:1 limit 7500b");
+    all(&mut host, &["tc qdisc add dev d0 parent 10:1 handle 30: pfifo"]);
+    assert_eq!(lines(&mut host)[1..].len(), 2, "the pfifo has a handle");
+}
