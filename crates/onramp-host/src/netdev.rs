@@ -16,6 +16,9 @@ use onramp::{CloseReport, Link};
 /// Greatest length of a device's name, bytes (`IFNAMSIZ` without the zero at its end).
 pub(crate) const NAME_MAX: usize = 15;
 
+/// The `txqueuelen` of a device for which no command gives one, packets.
+pub(crate) const DEFAULT_LENGTH: u32 = 1_000;
+
 /// A device of a host.
 #[derive(Debug)]
 pub(crate) struct Netdev {
@@ -268,13 +271,11 @@ impl Netdevs {
         self.iter().for_each(|device| device.link.rename_indev(name, new));
     }
 
-    /// Returns the first free device name that consists of `prefix` and a number. The name `taken`
-    /// counts as used.
-    pub(crate) fn free_name(&self, prefix: &str, taken: Option<&str>) -> String {
-        let mut names = (0..=u32::MAX).map(|number| format!("{prefix}{number}"));
-        let free = |name: &String| {
-            !self.by_name.contains_key(name) && taken.is_none_or(|taken| taken != name)
-        };
+    /// Returns the first free device name that consists of `before`, a number and `behind`. The
+    /// name `taken` counts as used.
+    pub(crate) fn free_name(&self, before: &str, behind: &str, taken: &str) -> String {
+        let mut names = (0..=u32::MAX).map(|number| format!("{before}{number}{behind}"));
+        let free = |name: &String| !self.by_name.contains_key(name) && taken != name;
         names.find(free).unwrap_or_default()
     }
 
