@@ -22,7 +22,7 @@ use onramp::PortError;
 
 use super::described::Described;
 use super::follow::Follower;
-use super::netdev::{Netdev, Netdevs};
+use super::netdev::{DEFAULT_LENGTH, Netdev, Netdevs, default_qdisc};
 use super::{Host, Line, Lines, Reply, ip};
 use crate::tc::{self, TcError};
 
@@ -279,8 +279,25 @@ impl Host {
         Ok(())
     }
 
+    /// Sets a device up that is to have another default qdisc than it would get with the wanted
+    /// `txqueuelen`. The default qdisc follows from the `txqueuelen` that the device has when it is
+    /// set up for the first time: it has to be 0 then, or must not.
+    fn set_default(&mut self, commands: &mut Vec<String>, wanted: &Described) -> Result<(), Reply> {
+        let Some(device) = self.devices.get(&wanted.name) else { return Ok(()) };
+        let default = |length| default_qdisc(device.kind, length, device.queues);
+        let first = match wanted.stands().filter(|_| !device.was_up) {
+            Some(stands) if stands != default(wanted.txqueuelen) => {
+                [0, DEFAULT_LENGTH].into_iter().find(|length| stands == default(*length))
+            }
+            _ => None,
+        };
+        let Some(first) = first else { return Ok(()) };
+        self.ip(commands, format!("link set dev {} txqueuelen {first} up", wanted.name))
+    }
+
     /// Gives a device the wanted values of those properties that can change.
     fn set(&mut self, commands: &mut Vec<String>, wanted: &Described) -> Result<(), Reply> {
+        self.set_default(commands, wanted)?;
         let Some(device) = self.devices.get(&wanted.name) else { return Ok(()) };
         let mut line = String::new();
         if wanted.is_address_given && device.address != wanted.address {

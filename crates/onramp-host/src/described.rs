@@ -39,6 +39,14 @@ pub(super) struct Described {
 }
 
 impl Described {
+    /// Returns the name of the default qdisc that stands at the root, or `None` if a command has put
+    /// another qdisc there, or if the device has never been up.
+    pub(super) fn stands(&self) -> Option<&'static str> {
+        let facts = self.tree.facts();
+        let default = self.tree.root_id().is_none() && !facts.dormant;
+        facts.fallback.as_ref().filter(|_| default).map(|spec| spec.kind().id)
+    }
+
     fn of(devices: &Netdevs, device: &Netdev) -> Self {
         let peer = devices.peer(device);
         let mut made = format!("numtxqueues {} type {}", device.queues, device.kind.name);
