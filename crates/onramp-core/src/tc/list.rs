@@ -212,10 +212,11 @@ impl<'a> Listed<'a> {
         let bfifo =
             quirks.bfifo_below.map(|limit| Spec::bfifo(limit(&spec.values_at(self.site()))));
         let minors: Vec<u16> = match spec.kind().classes {
-            _ if bfifo.is_some() => vec![1],
             // If a kind of qdisc creates its child itself, `made` lists the child, so it is not
             // among the hidden default qdiscs.
-            _ if quirks.has_one_place || quirks.shown_below.is_some() => Vec::new(),
+            _ if bfifo.is_none() && (quirks.has_one_place || quirks.shown_below.is_some()) => {
+                Vec::new()
+            }
             ClassKind::None => Vec::new(),
             ClassKind::Fixed(_) => (1..=setup.fixed_classes(spec)).collect(),
             // In `hfsc`, whose root is a class too, each class has a default qdisc, even classes
