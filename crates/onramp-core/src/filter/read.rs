@@ -88,7 +88,8 @@ impl FilterSpec {
             }
             _ => String::new(),
         };
-        let text = self.indev.as_ref().map_or(text.to_string(), |now| with_indev(text, now));
+        let text =
+            self.indev.as_ref().map_or_else(|| text.to_string(), |now| with_indev(text, now));
         format!("protocol {protocol} pref {pref} chain {chain} {handle}{text}")
     }
 

@@ -231,7 +231,8 @@ impl<'a> Listed<'a> {
         };
         let places = minors.into_iter().map(|minor| Handle::new(major, minor));
         let free = places.filter(|place| setup.qdisc_below(*place).is_none());
-        let default = || bfifo.clone().map_or(Cow::Borrowed(Spec::class_default()), Cow::Owned);
+        let class_default = || Cow::Borrowed(Spec::class_default());
+        let default = || bfifo.clone().map_or_else(class_default, Cow::Owned);
         free.map(|place| self.below(default(), 0, place)).collect()
     }
 
