@@ -39,8 +39,8 @@ pub(super) struct Described {
 }
 
 impl Described {
-    /// Returns the name of the default qdisc that stands at the root, or `None` if a command has put
-    /// another qdisc there, or if the device has never been up.
+    /// Returns the name of the default qdisc that stands at the root, or `None` if a command has
+    /// put another qdisc there, or if the device has never been up.
     pub(super) fn stands(&self) -> Option<&'static str> {
         let facts = self.tree.facts();
         let default = self.tree.root_id().is_none() && !facts.dormant;

@@ -54,9 +54,8 @@ impl<'a> Reader<'a> {
         self.words.get(self.next + behind).copied()
     }
 
-    /// Returns all words that have not been read yet, with one space between them. Strings in quotes
-    /// are written so that a shell, a configuration and this reader read
-    /// them as they are.
+    /// Returns all words that have not been read yet, with one space between them. Strings in
+    /// quotes are written so that a shell, a configuration and this reader take them as they are.
     pub(super) fn rest(&self) -> String {
         let words: Vec<_> =
             self.words[self.next..].iter().map(|word| quoted::again(word)).collect();

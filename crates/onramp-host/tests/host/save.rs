@@ -158,8 +158,8 @@ fn addresses_that_were_given_are_saved() {
     }
 }
 
-/// The default qdisc at the root is that of the `txqueuelen` with which the device was first set up,
-/// also in the host that a saved configuration makes.
+/// The default qdisc at the root is that of the `txqueuelen` with which the device was first set
+/// up, also in the host that a saved configuration makes.
 #[test]
 fn the_default_qdisc_that_stands_is_made_again() {
     let udp = "type udp local 127.0.0.1:0 remote 127.0.0.1:9";

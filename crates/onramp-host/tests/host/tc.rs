@@ -330,8 +330,8 @@ fn a_filter_names_a_device_that_exists() {
     }
 }
 
-/// The fifo below a `tbf` or `red` is listed with `invisible`, and the classes of one qdisc by their
-/// minor numbers; `tc` 6.1 prints these lines on a Linux 7.2.
+/// The fifo below a `tbf` or `red` is listed with `invisible`, and the classes of one qdisc by
+/// their minor numbers; `tc` 6.1 prints these lines on a Linux 7.2.
 #[test]
 fn fifos_that_are_hidden_and_classes_of_one_qdisc() {
     let mut host = Host::new();

@@ -211,8 +211,8 @@ impl Link {
         }
     }
 
-    /// Tells the link that a device of its host, which may be the link's own, has the new name `new`
-    /// in place of `old`: filters whose `indev` is this device are listed with the new name. A host
+    /// Tells the link that a device of its host, which may be the link's own, has the name `new` in
+    /// place of `old`: filters whose `indev` is this device are listed with the new name. A host
     /// of devices calls this method; a program with a link of its own has no need to.
     pub fn rename_indev(&self, old: &str, new: &str) {
         let Some(mut plan) = self.shared().plan() else { return };

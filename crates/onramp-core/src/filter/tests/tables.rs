@@ -6,7 +6,6 @@ use onramp_queue::Packet;
 use super::super::{Decision, How, Table};
 use super::tools::{TEXT, all, apply, are_wrong, json, options, ports, text, v4};
 use super::{PLACE, ask, class, filters, packet, try_filters, try_table};
-use crate::Setup;
 
 /// Returns how a `u32` filter is shown that has the options `rest` after its match.
 fn node(rest: &str) -> String {
@@ -791,33 +790,4 @@ fn preferences_share_their_tables() {
     apply(&mut table, How::Replace, &format!("pref 2 {node} 1:2")).expect("another class");
     let classes = table.at(PLACE).filter_map(|filter| filter.class);
     assert_eq!(classes.map(|class| class.minor).collect::<Vec<_>>(), [2], "one node");
-}
-
-/// A filter means a device, and not its name: the name in its words is the present one.
-#[test]
-fn a_filter_names_its_device_as_it_is_called_now() {
-    let mut setup = Setup::default();
-    for line in [
-        "qdisc add dev indev root handle 1: prio",
-        "filter add dev indev parent 1: pref 1 handle 5 fw indev indev classid 1:1",
-        "filter add dev indev parent 1: pref 2 flower indev e1 classid 1:2 action pass",
-        "filter add dev indev parent 1: pref 3 u32 match u32 1 1 indev indev classid 1:3",
-    ] {
-        setup.apply(line).expect(line);
-    }
-    assert_eq!(setup.indev_of_change(), Some("indev"));
-    setup.rename_indev("e1", "e2");
-    setup.rename_indev("indev", "e1");
-    assert_eq!(setup.indevs().collect::<Vec<_>>(), ["e1", "e2", "e1"]);
-    let filters = |setup: &Setup| -> Vec<String> {
-        let lines = setup.lines().into_iter().filter(|line| line.starts_with("filter"));
-        lines.filter_map(|line| Some(line.split_once(" chain 0 ")?.1.to_owned())).collect()
-    };
-    let u32s = ["u32", "handle ::800 u32 match u32 1 1 indev e1 classid 1:3"];
-    let want = ["handle 0x5 fw indev e1 classid 1:1", "flower indev e2 classid 1:2 action pass"];
-    let mut all = filters(&setup);
-    all.retain(|line| !line.ends_with(": u32 divisor 1") && line != u32s[0]);
-    assert_eq!(all, [want[0], want[1], u32s[1]]);
-    setup.forget_indevs(|name| name == "e2");
-    assert_eq!(filters(&setup), [want[1]]);
 }
