@@ -63,7 +63,8 @@
 //! `net/sched/cls_api.c`, `cls_matchall.c`, `cls_fw.c`, `cls_basic.c`.
 //! Differs: the file of each kind lists its differences; no shared blocks, no templates of chains,
 //! no offload, no `mirred`. A filter with `indev` matches only packets that come in at this device:
-//! of a packet that leaves, Onramp does not know by which device it has come in.
+//! of a packet that leaves, Onramp does not know by which device it has come in. If this device is
+//! deleted, the filter is still listed with its name.
 //! Invariant: actions restart the classification of a packet at most 16 times; at the next restart,
 //! the packet is dropped.
 
@@ -83,6 +84,7 @@ mod flower;
 mod head;
 mod police;
 mod protocol;
+mod quoted;
 mod read;
 mod reader;
 pub mod reference;

@@ -14,6 +14,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::error::Error;
 use std::fmt;
+use std::io;
 use std::path::Path;
 use std::time::Duration;
 
@@ -21,7 +22,7 @@ use onramp::PortError;
 
 use super::described::Described;
 use super::follow::Follower;
-use super::netdev::{Netdev, Netdevs};
+use super::netdev::{DEFAULT_LENGTH, Netdev, Netdevs, default_qdisc};
 use super::{Host, Line, Lines, Reply, ip};
 use crate::tc::{self, TcError};
 
@@ -42,6 +43,10 @@ pub struct ConfigureError {
 impl ConfigureError {
     const fn new(line: usize, reply: Reply) -> Self {
         Self { line, reply, lost: Vec::new() }
+    }
+
+    fn unread(line: usize, error: &io::Error) -> Self {
+        Self::new(line, Reply { code: 1, err: format!("{error}\n"), ..Reply::default() })
     }
 }
 
@@ -97,7 +102,10 @@ impl Host {
         trial.devices.is_trial = true;
         trial.devices.is_in_fleet = self.devices.is_in_fleet;
         let mut made_by = Vec::new();
-        for Line { number, words } in Lines::new(text.as_bytes()).map_while(Result::ok) {
+        let mut lines = Lines::new(text.as_bytes());
+        while let Some(line) = lines.next() {
+            let Line { number, words } =
+                line.map_err(|error| ConfigureError::unread(lines.number(), &error))?;
             let words: Vec<&str> = words.iter().map(String::as_str).collect();
             let reply = trial.exec(&words, folder);
             if reply.code != 0 {
@@ -142,7 +150,8 @@ impl Host {
     /// Gives the host the wanted devices with their wanted properties. If that fails, restores all
     /// devices as they were.
     fn follow_or_stay(&mut self, wanted: &[Described]) -> Result<Vec<String>, ConfigureError> {
-        let before = Described::all(&self.devices);
+        let mut before = Described::all(&self.devices);
+        Described::forget_indevs(&mut before);
         let mut progress = Progress::default();
         match self.follow(wanted, &mut progress) {
             Ok(()) => {
@@ -270,8 +279,25 @@ impl Host {
         Ok(())
     }
 
+    /// Sets a device up that is to have another default qdisc than it would get with the wanted
+    /// `txqueuelen`. The default qdisc follows from the `txqueuelen` that the device has when it is
+    /// set up for the first time: it has to be 0 then, or must not.
+    fn set_default(&mut self, commands: &mut Vec<String>, wanted: &Described) -> Result<(), Reply> {
+        let Some(device) = self.devices.get(&wanted.name) else { return Ok(()) };
+        let default = |length| default_qdisc(device.kind, length, device.queues);
+        let first = match wanted.stands().filter(|_| !device.was_up) {
+            Some(stands) if stands != default(wanted.txqueuelen) => {
+                [0, DEFAULT_LENGTH].into_iter().find(|length| stands == default(*length))
+            }
+            _ => None,
+        };
+        let Some(first) = first else { return Ok(()) };
+        self.ip(commands, format!("link set dev {} txqueuelen {first} up", wanted.name))
+    }
+
     /// Gives a device the wanted values of those properties that can change.
     fn set(&mut self, commands: &mut Vec<String>, wanted: &Described) -> Result<(), Reply> {
+        self.set_default(commands, wanted)?;
         let Some(device) = self.devices.get(&wanted.name) else { return Ok(()) };
         let mut line = String::new();
         if wanted.is_address_given && device.address != wanted.address {

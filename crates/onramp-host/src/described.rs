@@ -39,6 +39,14 @@ pub(super) struct Described {
 }
 
 impl Described {
+    /// Returns the name of the default qdisc that stands at the root, or `None` if a command has
+    /// put another qdisc there, or if the device has never been up.
+    pub(super) fn stands(&self) -> Option<&'static str> {
+        let facts = self.tree.facts();
+        let default = self.tree.root_id().is_none() && !facts.dormant;
+        facts.fallback.as_ref().filter(|_| default).map(|spec| spec.kind().id)
+    }
+
     fn of(devices: &Netdevs, device: &Netdev) -> Self {
         let peer = devices.peer(device);
         let mut made = format!("numtxqueues {} type {}", device.queues, device.kind.name);
@@ -69,6 +77,18 @@ impl Described {
 
     pub(super) fn all(devices: &Netdevs) -> Vec<Self> {
         devices.iter().map(|device| Self::of(devices, device)).collect()
+    }
+
+    /// Forgets the filters of `all` whose `indev` is none of `all`: they match no packet, and no
+    /// command can add them where only these devices are.
+    pub(super) fn forget_indevs(all: &mut [Self]) {
+        let names: Vec<String> = all.iter().map(|device| device.name.clone()).collect();
+        let is_there = |name: &str| names.iter().any(|it| it == name);
+        for device in all {
+            if device.tree.indevs().any(|name| !is_there(name)) {
+                Arc::make_mut(&mut device.tree).forget_indevs(is_there);
+            }
+        }
     }
 
     /// Whether this device can be made only after the device `there` has left the host, because

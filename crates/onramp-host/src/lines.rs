@@ -16,7 +16,8 @@ pub struct Line {
 }
 
 /// Iterator over the commands of a file. It skips empty lines and comments. If the file cannot be
-/// read, it returns an error as an item.
+/// read, if a quote is not closed, or if the file ends where a command continues, it returns an
+/// error as an item; [`number`](Self::number) says at which line.
 #[derive(Debug)]
 pub struct Lines<R> {
     reader: R,
@@ -34,14 +35,21 @@ impl<R: BufRead> Lines<R> {
         &self.reader
     }
 
+    /// Returns the number of the line that was read last, from 1 on.
+    pub const fn number(&self) -> usize {
+        self.number
+    }
+
     /// Returns the next line of the file without its comment, and whether the command continues on
     /// the following line. `None` means that the file has ended.
     fn line(&mut self) -> io::Result<Option<(String, bool)>> {
         let mut line = String::new();
-        if self.reader.read_line(&mut line)? == 0 {
+        let read = self.reader.read_line(&mut line);
+        if matches!(read, Ok(0)) {
             return Ok(None);
         }
         self.number += 1;
+        read?;
         let line = line.strip_suffix('\n').unwrap_or(&line);
         let (line, commented) = match line.split_once('#') {
             Some((line, _)) => (line, true),
@@ -58,11 +66,11 @@ impl<R: BufRead> Lines<R> {
         loop {
             let Some((mut whole, mut goes_on)) = self.line()? else { return Ok(None) };
             while goes_on {
-                let Some((more, again)) = self.line()? else { break };
+                let Some((more, again)) = self.line()? else { return Err(wrong(NO_MORE)) };
                 whole.push_str(&more);
                 goes_on = again;
             }
-            let words = split(&whole);
+            let words = split(&whole)?;
             if !words.is_empty() {
                 return Ok(Some(Line { number: self.number, words }));
             }
@@ -78,20 +86,33 @@ impl<R: BufRead> Iterator for Lines<R> {
     }
 }
 
+const NO_MORE: &str =
+    "Missing continuation line: remove the backslash at the end of the command, or add the rest";
+const NO_END: &str =
+    "Unterminated quoted string: close the quote; a # begins a comment between quotes, too";
+
+fn wrong(why: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, why)
+}
+
 /// Splits a line into words.
-fn split(line: &str) -> Vec<String> {
+///
+/// # Errors
+///
+/// Returns an error if a word begins with a quote that is not closed.
+fn split(line: &str) -> io::Result<Vec<String>> {
     let blank = |c: char| matches!(c, ' ' | '\t' | '\r' | '\n');
     let mut words = Vec::new();
     let mut rest = line.trim_start_matches(blank);
     while let Some(first) = rest.chars().next() {
         let (word, behind) = match first {
-            '\'' | '"' => rest[1..].split_once(first).unwrap_or_else(|| (&rest[1..], "")),
+            '\'' | '"' => rest[1..].split_once(first).ok_or_else(|| wrong(NO_END))?,
             _ => rest.split_once(blank).unwrap_or((rest, "")),
         };
         words.push(word.to_owned());
         rest = behind.trim_start_matches(blank);
     }
-    words
+    Ok(words)
 }
 
 #[cfg(test)]
@@ -106,12 +127,11 @@ mod tests {
     #[test]
     fn comments_continuations_and_quotes() {
         let text = "# all of it\n\n  qdisc add dev d0 root # fq\nqdisc \\\n  show \\\n\
-                    dev 'd 0' \"a # b\"\n\tclass\r\nfilter";
+                    dev 'd 0' \"a'b\"# c\n\tclass\r\nfilter";
         let words = |line: &str| line.split('|').map(str::to_owned).collect::<Vec<_>>();
         let want = [
             (3, words("qdisc|add|dev|d0|root")),
-            // A `#` begins a comment anywhere, even between quotes.
-            (6, words("qdisc|show|dev|d 0|a ")),
+            (6, words("qdisc|show|dev|d 0|a'b")),
             (7, words("class")),
             (8, words("filter")),
         ];
@@ -121,12 +141,30 @@ mod tests {
     #[test]
     fn the_end_may_come_anywhere() {
         assert!(lines("").is_empty());
-        assert_eq!(lines("a \\"), [(1, vec!["a".to_owned()])]);
-        assert_eq!(lines("a '"), [(1, vec!["a".to_owned(), String::new()])]);
         // A comment ends the command, even if a backslash stands before the comment.
         for text in ["a \\ # b\nc", "a \\#b\nc"] {
             let want = [(1, vec!["a".into(), "\\".into()]), (2, vec!["c".into()])];
             assert_eq!(lines(text), want, "{text}");
         }
+    }
+
+    /// What `tc` refuses is refused, at the line where the file goes wrong; a `#` begins a comment
+    /// anywhere, even between quotes.
+    #[test]
+    fn what_does_not_end_is_wrong() {
+        for (text, number, why) in [
+            ("a\nb 'c\nd", 2, NO_END),
+            ("a\nb \"c # d\"", 2, NO_END),
+            ("a\n'", 2, NO_END),
+            ("a\n\nb \\\nc \\\n", 4, NO_MORE),
+            ("a\nb \\", 2, NO_MORE),
+        ] {
+            let mut lines = Lines::new(text.as_bytes());
+            assert!(lines.next().is_some_and(|line| line.is_ok()), "{text}");
+            let error = lines.next().expect("an error").expect_err(text);
+            assert_eq!((lines.number(), error.to_string().as_str()), (number, why), "{text}");
+        }
+        let mut lines = Lines::new(&b"\n\xFF\n"[..]);
+        assert!(lines.next().is_some_and(|line| line.is_err()) && lines.number() == 2);
     }
 }

@@ -16,6 +16,9 @@ use onramp::{CloseReport, Link};
 /// Greatest length of a device's name, bytes (`IFNAMSIZ` without the zero at its end).
 pub(crate) const NAME_MAX: usize = 15;
 
+/// The `txqueuelen` of a device for which no command gives one, packets.
+pub(crate) const DEFAULT_LENGTH: u32 = 1_000;
+
 /// A device of a host.
 #[derive(Debug)]
 pub(crate) struct Netdev {
@@ -256,8 +259,8 @@ impl Netdevs {
         self.by_index.remove(&index)
     }
 
-    /// Renames the device `name`, if it exists, to `new`. The caller has checked that no device has
-    /// the name `new`.
+    /// Renames the device `name`, if it exists, to `new`, also in the filters that name it with
+    /// `indev`. The caller has checked that no device has the name `new`.
     pub(crate) fn rename(&mut self, name: &str, new: &str) {
         let Some(index) = self.by_name.remove(name) else { return };
         self.by_name.insert(new.to_owned(), index);
@@ -265,15 +268,14 @@ impl Netdevs {
             new.clone_into(&mut device.name);
             device.describe();
         }
+        self.iter().for_each(|device| device.link.rename_indev(name, new));
     }
 
-    /// Returns the first free device name that consists of `prefix` and a number. The name `taken`
-    /// counts as used.
-    pub(crate) fn free_name(&self, prefix: &str, taken: Option<&str>) -> String {
-        let mut names = (0..=u32::MAX).map(|number| format!("{prefix}{number}"));
-        let free = |name: &String| {
-            !self.by_name.contains_key(name) && taken.is_none_or(|taken| taken != name)
-        };
+    /// Returns the first free device name that consists of `before`, a number and `behind`. The
+    /// name `taken` counts as used.
+    pub(crate) fn free_name(&self, before: &str, behind: &str, taken: &str) -> String {
+        let mut names = (0..=u32::MAX).map(|number| format!("{before}{number}{behind}"));
+        let free = |name: &String| !self.by_name.contains_key(name) && taken != name;
         names.find(free).unwrap_or_default()
     }
 

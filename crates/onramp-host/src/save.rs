@@ -21,6 +21,8 @@ impl Host {
     ///
     /// With `device`, returns only the commands for this device, and for the other end of its pair.
     ///
+    /// Filters whose `indev` is a device without commands are left out: they match no packet.
+    ///
     /// # Errors
     ///
     /// The reply of `ip` or `tc` if there is no such device, or if the configuration cannot be
@@ -63,6 +65,7 @@ impl Host {
                 return Err(Reply { code: 1, err, ..Reply::default() });
             }
         }
+        Described::forget_indevs(&mut wanted);
         // The commands are those that bring a host without devices to this state.
         let mut trial = Self::new();
         trial.devices.is_trial = true;

@@ -57,6 +57,10 @@ impl Targets for Netdevs {
         self.happened.extend(told.into_iter().map(|(what, line)| (what, name.clone(), line)));
     }
 
+    fn has_device(&self, name: &str) -> bool {
+        self.get(name).is_some()
+    }
+
     fn is_in_fleet(&self) -> bool {
         self.is_in_fleet
     }

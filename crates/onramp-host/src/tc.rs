@@ -103,6 +103,11 @@ pub(crate) trait Targets {
     /// Notes that the command `line` has changed something on the device `name`, so that the host
     /// can report events.
     fn changed(&mut self, name: &str, line: &str, change: &Change);
+    /// Whether a filter may name this device with `indev`. A link or tree that belongs to no host
+    /// knows no other devices, so it accepts every name.
+    fn has_device(&self, _name: &str) -> bool {
+        true
+    }
     /// Whether commands may name limits of a fleet.
     fn is_in_fleet(&self) -> bool {
         false
@@ -284,6 +289,9 @@ fn change(devices: &mut dyn Targets, object: &str, verb: &str, words: &[&str]) -
     };
     let (name, deaf) = (target.name.to_owned(), target.deaf);
     // A qdisc or class that is new has no rate yet that follows a share.
+    if object == "filter" && words.iter().any(|word| word == "indev") {
+        check_indev(devices, &target, &line)?;
+    }
     let changes = object != "filter" && !["add", "delete"].contains(&verb);
     let mut followers = target.followers.map(List::lock);
     let following = followers.as_deref().map_or(&[][..], Vec::as_slice);
@@ -317,6 +325,23 @@ fn one_by_one(object: &str, words: &[&str]) -> Result<(), Reply> {
     wrong.map_or(Ok(()), |(_, word)| {
         Err(said(255, format!("Error: argument {word:?} is wrong: it must be a single word")))
     })
+}
+
+/// Returns an error if a line that adds or changes a filter names a device with `indev` that does
+/// not exist, and has no other error.
+fn check_indev(devices: &dyn Targets, target: &Target<'_>, line: &str) -> Result<(), TcError> {
+    let mut tree = Setup::clone(&target.tree.setup());
+    tree.change(line)?;
+    match tree.indev_of_change() {
+        Some(name) if !devices.has_device(name) => {
+            let why = format!(
+                "Error: Network device not found.\nWe have an error talking to the \
+                               kernel\nfilter: \"indev {name}\": there is no such device"
+            );
+            Err(said(2, why).into())
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Returns the error for a command whose device does not exist. If the line has another error,
@@ -427,6 +452,7 @@ fn query<'w>(
                 let handle = parse_qdisc_handle(word);
                 let handle = handle.ok_or_else(|| wrong(word, "invalid qdisc ID"))?;
                 query.parent = Some(u32::from(handle) << 16);
+                query.minors = true;
             }
             ("class", "classid") => {
                 let word = value()?;

@@ -145,9 +145,9 @@ fn send(program: &str, switches: &Switches<'_>, folder: &str, input: File) -> Re
     let mut lines = Lines::new(BufReader::with_capacity(CHUNK_BYTES, input));
     let mut code = 0;
     loop {
-        let (numbers, commands) = chunk(program, switches, &mut lines)?;
+        let Chunk { numbers, commands, unread } = chunk(program, switches, &mut lines);
         if commands.is_empty() {
-            return Ok(code);
+            return unread.map_or(Ok(code), Err);
         }
         let done = client.batch(&commands, folder, switches.force)?;
         for (place, reply) in &done.said {
@@ -163,33 +163,49 @@ fn send(program: &str, switches: &Switches<'_>, folder: &str, input: File) -> Re
         if code != 0 && (!switches.force || done.tried < numbers.len()) {
             return Ok(code);
         }
+        // As in `tc`, a line that cannot be read ends the batch also with `-force`.
+        if let Some(fault) = unread {
+            return Err(fault);
+        }
     }
 }
 
-/// Reads as many commands as can be read without waiting. Returns the numbers of their lines, and
-/// the words of each command.
-fn chunk(
-    program: &str,
-    switches: &Switches<'_>,
-    lines: &mut Lines<BufReader<File>>,
-) -> Result<(Vec<usize>, Vec<Vec<String>>), Fault> {
-    let (mut numbers, mut commands, mut bytes) = (Vec::new(), Vec::new(), 0);
+/// Commands of a batch that are executed together.
+#[derive(Default)]
+struct Chunk {
+    /// For each command, the number of its line.
+    numbers: Vec<usize>,
+    /// The words of each command.
+    commands: Vec<Vec<String>>,
+    /// Why what follows the commands cannot be read. `None`: it may be readable.
+    unread: Option<Fault>,
+}
+
+/// Reads as many commands as can be read without waiting.
+fn chunk(program: &str, switches: &Switches<'_>, lines: &mut Lines<BufReader<File>>) -> Chunk {
+    let (mut chunk, mut bytes) = (Chunk::default(), 0);
     while let Some(line) = lines.next() {
-        let Line { number, words } = line
-            .map_err(|error| Fault(1, format!("onramp: cannot read {}: {error}", switches.file)))?;
+        let Line { number, words } = match line {
+            Ok(line) => line,
+            Err(error) => {
+                let place = format!("{}:{}", switches.file, lines.number());
+                chunk.unread = Some(Fault(1, format!("onramp: cannot read {place}: {error}")));
+                break;
+            }
+        };
         let others = switches.others.iter().map(|word| (*word).to_owned());
         let argv: Vec<String> =
             std::iter::once(program.to_owned()).chain(others).chain(words).collect();
         bytes += argv.iter().map(|word| word.len() + 3).sum::<usize>();
-        numbers.push(number);
-        commands.push(argv);
+        chunk.numbers.push(number);
+        chunk.commands.push(argv);
         // The commands read so far are executed before the program waits for more input.
         let more = lines.reader().buffer().contains(&b'\n');
-        if commands.len() >= CHUNK || bytes >= CHUNK_BYTES || !more {
+        if chunk.commands.len() >= CHUNK || bytes >= CHUNK_BYTES || !more {
             break;
         }
     }
-    Ok((numbers, commands))
+    chunk
 }
 
 #[cfg(test)]

@@ -55,6 +55,8 @@ pub struct Param {
     pub key: &'static str,
     /// Other names of the option.
     pub aliases: &'static [&'static str],
+    /// Whether users may shorten the other names of the option, too, if they may shorten its name.
+    pub short_aliases: bool,
     /// Unit of the option's value.
     pub unit: Unit,
     /// What applies when the option is not given.
@@ -86,7 +88,7 @@ pub struct Param {
     /// Whether `tc` refuses a command line that gives the option twice. If false, the last value
     /// applies.
     pub single: bool,
-    /// Whether users may shorten the option's names to their first letters.
+    /// Whether users may shorten the option's name to its first letters.
     pub short: bool,
     /// The function that prints the option in listings.
     pub look: Look,
@@ -137,6 +139,7 @@ impl Param {
         Self {
             key,
             aliases: &[],
+            short_aliases: false,
             unit,
             default,
             min: 0,
@@ -233,17 +236,26 @@ impl Param {
         self
     }
 
-    /// Lets users shorten the option's names to their first letters.
+    /// Lets users shorten the option's name to its first letters.
     #[must_use]
     pub const fn short(mut self) -> Self {
         self.short = true;
         self
     }
 
+    /// Lets users shorten the option's name and its other names to their first letters.
+    #[must_use]
+    pub const fn all_short(mut self) -> Self {
+        (self.short, self.short_aliases) = (true, true);
+        self
+    }
+
     /// Whether `word` names this option.
     pub(crate) fn is_named(&self, word: &str) -> bool {
-        let mut names = self.names().iter().chain(self.aliases);
-        names.any(|name| *name == word || self.short && name.starts_with(word))
+        let is = |names: &[&str], short| {
+            names.iter().any(|name| *name == word || short && name.starts_with(word))
+        };
+        is(self.names(), self.short) || is(self.aliases, self.short && self.short_aliases)
     }
 
     /// Returns the option's name. For an option with [`Unit::Words`], returns the words of which

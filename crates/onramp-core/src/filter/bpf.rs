@@ -189,7 +189,7 @@ impl FromStr for Bpf {
 
     /// Reads a program in the form `COUNT,CODE JT JF K,CODE JT JF K,…`.
     fn from_str(text: &str) -> Result<Self, ConfigError> {
-        let mut words = Reader::new(text.split_ascii_whitespace());
+        let mut words = Reader::new(text);
         words.at = "bpf".into();
         let program = Self::read(&mut words)?;
         match words.next() {

@@ -14,9 +14,9 @@ mod show;
 
 use onramp_queue::Packet;
 
-use super::Look;
 use super::reader::{Reader, count};
 use super::words::{Key, offset};
+use super::{Look, quoted};
 use crate::base::{ConfigError, Errno};
 
 /// How deep parentheses may be nested in an expression, as in Linux.
@@ -333,7 +333,11 @@ fn no_offset(kind: &str, words: &Reader<'_>) -> ConfigError {
 }
 
 fn read_bytes(words: &mut Reader<'_>) -> Result<Test, ConfigError> {
-    let needle = words.next().unwrap_or_default().as_bytes().to_vec();
+    let word = words.next().unwrap_or_default();
+    let needle = quoted::bytes(word).filter(|needle| !needle.is_empty()).ok_or_else(|| {
+        let why = "expected a string of at least one byte; \\OCTAL is a byte up to \\377";
+        words.wrong("nbyte", word, why)
+    })?;
     let (mut layer, mut from) = (LayerOf::Network, None);
     loop {
         match words.peek() {

@@ -47,7 +47,8 @@ pub struct FilterSpec {
     pub(super) matcher: Matcher,
     /// The class that the user named for packets that match.
     pub(super) class: Option<Handle>,
-    /// The device by which a packet must have come in (`indev`), if one was given.
+    /// The name that the device has now by which a packet must have come in (`indev`), if one was
+    /// given.
     pub(super) indev: Option<Arc<str>>,
     /// Whether `indev` names the device to which the filter belongs.
     pub(super) indev_is_own: bool,
@@ -87,7 +88,22 @@ impl FilterSpec {
             }
             _ => String::new(),
         };
+        let text =
+            self.indev.as_ref().map_or_else(|| text.to_string(), |now| with_indev(text, now));
         format!("protocol {protocol} pref {pref} chain {chain} {handle}{text}")
+    }
+
+    /// Returns the name of the device by which a packet must have come in (`indev`), if one was
+    /// given.
+    pub(crate) fn indev(&self) -> Option<&str> {
+        self.indev.as_deref()
+    }
+
+    /// Returns a copy with the counters of `counted`, which is a copy of this filter in a running
+    /// tree.
+    pub(crate) fn with_counters(&self, counted: &Self) -> Self {
+        // The running filter may still have the name that a device had when it was added.
+        Self { indev: self.indev.clone(), ..counted.clone() }
     }
 
     /// Returns the first `u32` hash table for the preference of this filter. The filter's options
@@ -403,6 +419,17 @@ impl FilterSpec {
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         self.serial == other.serial && self.text == other.text
     }
+}
+
+/// Returns the options `text` of a filter with `now` in place of the name after `indev`.
+fn with_indev(text: &str, now: &str) -> String {
+    let mut is_name = false;
+    let words = text.split(' ').map(|word| {
+        let word = if is_name { now } else { word };
+        is_name = !is_name && word == "indev";
+        word
+    });
+    words.collect::<Vec<_>>().join(" ")
 }
 
 /// Reads the kind of a filter.

@@ -2,12 +2,14 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use super::quoted;
 use crate::base::units::parse_count;
 use crate::base::{ConfigError, Handle};
 
 /// The words of a line, and which of them have been read. Quotes count as spaces, and parentheses
 /// are words of their own, so that it does not matter whether a shell has already removed the
-/// quotes.
+/// quotes. Only between parentheses, where a shell leaves them, double quotes make one word of what
+/// is between them: see [`quoted`](super::quoted).
 #[derive(Clone, Debug)]
 pub(crate) struct Reader<'a> {
     /// The text with which error messages begin, such as `filter u32`.
@@ -17,16 +19,28 @@ pub(crate) struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    pub(crate) fn new(line: impl Iterator<Item = &'a str>) -> Self {
-        let mut words = Vec::new();
-        for word in line.flat_map(|word| word.split(['\'', '"', '\\'])) {
-            let mut rest = word;
-            while let Some(place) = rest.find(['(', ')']) {
-                words.extend([&rest[..place], &rest[place..=place]]);
-                rest = &rest[place + 1..];
-            }
-            words.push(rest);
+    pub(crate) fn new(line: &'a str) -> Self {
+        let ends = |c: char| c.is_ascii_whitespace() || "'\"\\()".contains(c);
+        let (mut words, mut depth) = (Vec::new(), 0_usize);
+        let mut rest = line;
+        while let Some(at) = rest.find(ends) {
+            let (word, sign) = (&rest[..at], &rest[at..=at]);
+            words.push(word);
+            rest = match sign {
+                "\"" | "\\" if depth > 0 => {
+                    let (word, behind) = quoted::split(&rest[at..]);
+                    words.push(word);
+                    behind
+                }
+                "(" | ")" => {
+                    words.push(sign);
+                    depth = if sign == "(" { depth + 1 } else { depth.saturating_sub(1) };
+                    &rest[at + 1..]
+                }
+                _ => &rest[at + 1..],
+            };
         }
+        words.push(rest);
         words.retain(|word| !word.is_empty());
         Self { at: "filter".into(), words, next: 0 }
     }
@@ -40,9 +54,12 @@ impl<'a> Reader<'a> {
         self.words.get(self.next + behind).copied()
     }
 
-    /// Returns all words that have not been read yet, with one space between them.
+    /// Returns all words that have not been read yet, with one space between them. Strings in
+    /// quotes are written so that a shell, a configuration and this reader take them as they are.
     pub(super) fn rest(&self) -> String {
-        self.words[self.next..].join(" ")
+        let words: Vec<_> =
+            self.words[self.next..].iter().map(|word| quoted::again(word)).collect();
+        words.join(" ")
     }
 
     /// Takes and returns the next word, or returns `None` at the end of the line.

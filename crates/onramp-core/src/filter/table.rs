@@ -140,6 +140,38 @@ impl Table {
         FilterEdit::from(&self.books.changed)
     }
 
+    /// Returns the device that the filter which the last line added or changed names with `indev`.
+    pub(crate) fn indev_of_edit(&self) -> Option<&str> {
+        self.books.changed.new.iter().find_map(|filter| filter.indev.as_deref())
+    }
+
+    /// Notes that the device `old` is called `new` now.
+    pub(crate) fn rename_indev(&mut self, old: &str, new: &str) {
+        for group in self.places.values_mut().flat_map(|place| place.groups.values_mut()) {
+            group.rename_indev(old, new);
+        }
+    }
+
+    /// Removes the filters whose `indev` is a device that is not there.
+    pub(crate) fn forget_indevs(&mut self, is_there: impl Fn(&str) -> bool) {
+        let is_gone =
+            |filter: &FilterSpec| filter.indev.as_deref().is_some_and(|name| !is_there(name));
+        for at in self.places.keys().copied().collect::<Vec<_>>() {
+            self.forget_edit();
+            let Some(place) = self.places.get_mut(&at) else { continue };
+            let filters = place.groups.values().flat_map(Group::specs);
+            for filter in filters.filter(|it| is_gone(it)).cloned().collect::<Vec<_>>() {
+                // Only a hash table that nodes refer to cannot be removed, and it has no `indev`.
+                let _ = place.remove(&filter, &mut self.books);
+            }
+            if place.groups.is_empty() {
+                self.places.remove(&at);
+            }
+            self.count_named(at);
+        }
+        self.forget_edit();
+    }
+
     /// Counts the classes that the filters at `at` name which the last line added or removed.
     fn count_named(&mut self, at: Handle) {
         let own = |filter: &Arc<FilterSpec>| filter.class.filter(|class| class.major == at.major);
@@ -346,22 +378,35 @@ impl Table {
         self.places.range(all).map(|(place, _)| place.minor)
     }
 
-    /// Whether filters need the class: there are filters at the class, or a filter at its qdisc or
-    /// at a class of the qdisc names the class. (Filters at the class 0 are those of the qdisc.)
-    pub(crate) fn needs(&self, class: Handle) -> bool {
-        class.minor != 0 && self.places.contains_key(&class) || self.named.contains_key(&class)
+    /// Whether a filter at the qdisc of this class, or at a class of that qdisc, names the class.
+    pub(crate) fn names(&self, class: Handle) -> bool {
+        self.named.contains_key(&class)
+    }
+
+    /// Whether such a filter stands at the qdisc itself (the minor number 0), or at a class for
+    /// whose minor number `counts` returns true.
+    pub(crate) fn names_from(&self, class: Handle, counts: impl Fn(u16) -> bool) -> bool {
+        let names = |minor| {
+            let mut filters = self.at(Handle::new(class.major, minor));
+            filters.any(|filter| filter.class == Some(class))
+        };
+        self.names(class)
+            && self.places(class.major).any(|minor| (minor == 0 || counts(minor)) && names(minor))
+    }
+
+    /// Removes all filters at a class.
+    pub(crate) fn remove_class(&mut self, class: Handle) {
+        self.forget_edit();
+        self.remove_names(class, (0, 0), (u32::MAX, u16::MAX));
+        self.count_named(class);
+        self.forget_edit();
     }
 
     /// Removes all filters at a qdisc and its classes.
     pub(crate) fn remove_qdisc(&mut self, major: u16) {
         self.forget_edit();
         let places: Vec<u16> = self.places(major).collect();
-        for minor in places {
-            let at = Handle::new(major, minor);
-            self.remove_names(at, (0, 0), (u32::MAX, u16::MAX));
-            self.count_named(at);
-            self.forget_edit();
-        }
+        places.into_iter().for_each(|minor| self.remove_class(Handle::new(major, minor)));
     }
 
     /// Removes the filters at `at` whose chain and preference lie between `first` and `last`.

@@ -47,7 +47,7 @@ const PLACE: Handle = Handle::new(1, 0);
 fn try_table(lines: &[&str]) -> Result<Table, ConfigError> {
     let mut table = Table::default();
     for line in lines {
-        let mut words = Reader::new(line.split_ascii_whitespace());
+        let mut words = Reader::new(line);
         let head = Head::read(&mut words)?;
         table.apply(PLACE, How::Add, &head, words)?;
     }

@@ -34,16 +34,6 @@ pub(super) const ETF: Kind = Kind {
         .single()
         .short(),
         Param::new(
-            "delta",
-            Unit::Signed,
-            Default::Number(0),
-            "how many nanoseconds before its time a packet may leave",
-        )
-        .within(0, i32::MAX as u64)
-        .refused(Fault::Kernel(Errno::Invalid, Some("Delta must be positive")))
-        .single()
-        .short(),
-        Param::new(
             "offload",
             Unit::Words(&["offload"]),
             Default::Off,
@@ -60,13 +50,22 @@ pub(super) const ETF: Kind = Kind {
         .single()
         .short(),
         Param::new(
+            "delta",
+            Unit::Signed,
+            Default::Number(0),
+            "how many nanoseconds before its time a packet may leave",
+        )
+        .within(0, i32::MAX as u64)
+        .refused(Fault::Kernel(Errno::Invalid, Some("Delta must be positive")))
+        .single()
+        .short(),
+        Param::new(
             "skip_sock_check",
             Unit::Words(&["skip_sock_check"]),
             Default::Off,
             "accepts packets of sockets without SO_TXTIME",
         )
-        .single()
-        .short(),
+        .single(),
     ],
     changes: Changes::No,
     check: |values| match values.is_given("offload") {

@@ -50,7 +50,8 @@ pub(super) const HFSC: Kind = Kind {
         "class of packets that no filter assigns to a class",
     )
     .reset()
-    .single()],
+    .single()
+    .short()],
     classes: ClassKind::Added {
         params: &[
             curve("rt", "real-time guarantee, for leaf classes"),

@@ -68,13 +68,14 @@ pub(super) const HTB: Kind = Kind {
             "packets held at most that belong to no class",
         )
         .short(),
-        Param::new("debug", Unit::Count, Default::Off, "without effect"),
+        Param::new("debug", Unit::Count, Default::Off, "without effect").short(),
         Param::new(
             "offload",
             Unit::Words(&["offload"]),
             Default::Off,
             "leaves the scheduling to the device; not supported",
-        ),
+        )
+        .short(),
     ],
     changes: Changes::No,
     check: |values| match values.is_given("offload") {

@@ -67,7 +67,7 @@ pub(super) const NETEM: Kind = Kind {
         .within(0, DELAY_MAX_NS)
         .refused(Fault::Usage)
         .reset()
-        .short(),
+        .all_short(),
         Param::new(
             "distribution",
             Unit::Choice(SPREADS),
@@ -89,7 +89,7 @@ pub(super) const NETEM: Kind = Kind {
             .or(&["drop"])
             .reset()
             .single()
-            .short(),
+            .all_short(),
         Param::new(
             "ecn",
             Unit::Words(&["ecn"]),

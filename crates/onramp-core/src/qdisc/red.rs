@@ -96,6 +96,7 @@ pub(super) const RED: Kind = Kind {
     },
     quirks: Quirks {
         renews_child: true,
+        bfifo_below: Some(|values| values.number("limit")),
         default_child: Some(|values| Some(child(values))),
         ..Quirks::ONE_PLACE
     },

@@ -85,6 +85,7 @@ pub(super) const TBF: Kind = Kind {
     shown: Shown { options: show::options, ..Shown::TABLE },
     quirks: Quirks {
         limit_below: Some(limit),
+        bfifo_below: Some(limit),
         default_child: Some(|values| Some(child(values))),
         ..Quirks::ONE_PLACE
     },

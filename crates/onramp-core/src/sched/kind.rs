@@ -88,6 +88,9 @@ pub struct Quirks {
     /// limit from the values of the change command. `None` for kinds whose change does not affect a
     /// fifo.
     pub limit_below: Option<fn(&Values<'_>) -> u64>,
+    /// The limit, in bytes, of the `bfifo` that stands below the class of the qdisc until a command
+    /// puts another qdisc there. `None` for the kinds that have a `pfifo` there, or nothing.
+    pub bfifo_below: Option<fn(&Values<'_>) -> u64>,
     /// Builds the qdisc that takes the place of a qdisc below a class that a command deletes.
     /// `None` for the kinds whose classes then have a `pfifo`.
     pub default_child: Option<BuildChild>,
@@ -201,6 +204,7 @@ impl Quirks {
         renews_child: false,
         fifo: false,
         limit_below: None,
+        bfifo_below: None,
         default_child: None,
         stands_at_root: false,
         has_queue_trees: false,

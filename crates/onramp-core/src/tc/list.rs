@@ -5,10 +5,11 @@
 //! Differs: qdiscs without a handle are listed before those with a handle, where Linux mixes some
 //! of them.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
-use crate::base::params::{Site, Values};
+use crate::base::params::{Site, Value, Values};
 use crate::base::show::Out;
 use crate::base::units::Size;
 use crate::base::{Counters, Extra, Handle};
@@ -27,6 +28,18 @@ pub struct Query {
     pub handle: Option<u32>,
     /// Whether to list the default qdiscs below classes too, which Linux hides.
     pub invisible: bool,
+    /// Whether classes are listed by their minor numbers, as `tc` does if it is asked for those of
+    /// one qdisc.
+    pub minors: bool,
+}
+
+impl Query {
+    /// Returns how a class and its parent are called in the listing.
+    fn names(self, class: Handle, parent: Option<Handle>) -> (String, Option<String>) {
+        let major = |class: Handle| if self.minors { 0 } else { class.major };
+        let name = |class: Handle| class_name(Handle::new(major(class), class.minor));
+        (name(class), parent.map(name))
+    }
 }
 
 /// A device and its tree of qdiscs, which is to be listed.
@@ -47,7 +60,7 @@ static NOTHING: Extra = Extra(Vec::new());
 
 /// A qdisc in the listing.
 struct Line<'a> {
-    spec: &'a Spec,
+    spec: Cow<'a, Spec>,
     /// Major number of the qdisc, or zero if no command named the qdisc.
     major: u16,
     parent: u32,
@@ -131,20 +144,22 @@ impl<'a> Listed<'a> {
             false if major == 0 => 2,
             false => u32::from(facts.queues.max(1)) + 1,
         };
-        Some(Line { spec, major, parent: ROOT, refcnt, view: self.view(None) })
+        let (spec, view) = (Cow::Borrowed(spec), self.view(None));
+        Some(Line { spec, major, parent: ROOT, refcnt, view })
     }
 
     /// Returns the line of a qdisc that stands below another one, and that a command named.
     fn named(&self, major: u16) -> Option<Line<'a>> {
-        Some(self.below(self.setup.spec(major)?, major, self.setup.parent(major)?))
+        let spec = Cow::Borrowed(self.setup.spec(major)?);
+        Some(self.below(spec, major, self.setup.parent(major)?))
     }
 
     fn ingress(&self) -> Option<Line<'a>> {
-        let spec = self.setup.ingress_spec()?;
+        let spec = Cow::Borrowed(self.setup.ingress_spec()?);
         Some(Line { spec, major: 0xFFFF, parent: INGRESS, refcnt: 1, view: self.view(Some(PLACE)) })
     }
 
-    fn below(&self, spec: &'a Spec, major: u16, parent: Handle) -> Line<'a> {
+    fn below(&self, spec: Cow<'a, Spec>, major: u16, parent: Handle) -> Line<'a> {
         let typed = self.setup.typed_parent(major).unwrap_or(parent);
         let number = u32::from(typed.major) << 16 | u32::from(typed.minor);
         Line { spec, major, parent: number, refcnt: 1, view: self.view(Some(parent)) }
@@ -155,7 +170,7 @@ impl<'a> Listed<'a> {
     fn queues(&self, root: u16) -> impl Iterator<Item = Line<'a>> {
         let classes = (1..=self.setup.facts().queues).rev().map(move |n| Handle::new(root, n));
         let free = classes.filter(|class| self.setup.qdisc_below(*class).is_none());
-        free.map(|class| self.below(Spec::queue_default(), 0, class))
+        free.map(|class| self.below(Cow::Borrowed(Spec::queue_default()), 0, class))
     }
 
     /// Returns the lines of the child qdiscs that kinds with exactly one child (`cbs`) have created
@@ -169,7 +184,8 @@ impl<'a> Listed<'a> {
         };
         let makers = majors.filter(move |major| setup.spec(*major).is_some_and(makes));
         let free = makers.filter(|major| setup.qdisc_below(Handle::new(*major, 1)).is_none());
-        free.map(|major| self.below(Spec::class_default(), 0, Handle::new(major, 0)))
+        let default = || Cow::Borrowed(Spec::class_default());
+        free.map(move |major| self.below(default(), 0, Handle::new(major, 0)))
     }
 
     /// Returns the lines of the default qdiscs below classes, which have no handle. Those below the
@@ -193,10 +209,14 @@ impl<'a> Listed<'a> {
         let setup = self.setup;
         let Some(spec) = setup.spec(major) else { return Vec::new() };
         let quirks = &spec.kind().quirks;
+        let bfifo =
+            quirks.bfifo_below.map(|limit| Spec::bfifo(limit(&spec.values_at(self.site()))));
         let minors: Vec<u16> = match spec.kind().classes {
             // If a kind of qdisc creates its child itself, `made` lists the child, so it is not
             // among the hidden default qdiscs.
-            _ if quirks.has_one_place || quirks.shown_below.is_some() => Vec::new(),
+            _ if bfifo.is_none() && (quirks.has_one_place || quirks.shown_below.is_some()) => {
+                Vec::new()
+            }
             ClassKind::None => Vec::new(),
             ClassKind::Fixed(_) => (1..=setup.fixed_classes(spec)).collect(),
             // In `hfsc`, whose root is a class too, each class has a default qdisc, even classes
@@ -211,7 +231,9 @@ impl<'a> Listed<'a> {
         };
         let places = minors.into_iter().map(|minor| Handle::new(major, minor));
         let free = places.filter(|place| setup.qdisc_below(*place).is_none());
-        free.map(|place| self.below(Spec::class_default(), 0, place)).collect()
+        let class_default = || Cow::Borrowed(Spec::class_default());
+        let default = || bfifo.clone().map_or_else(class_default, Cow::Owned);
+        free.map(|place| self.below(default(), 0, place)).collect()
     }
 
     fn view(&self, place: Option<Handle>) -> Option<&'a QdiscView> {
@@ -279,7 +301,8 @@ impl<'a> Listed<'a> {
             ClassKind::None => {
                 for view in self.flows(major).filter(|view| meant(view.handle)) {
                     let values = Values { params: &[], given: &[], site };
-                    self.class(spec, view.handle, Some(Handle::new(major, 0)), &values, out);
+                    let names = query.names(view.handle, Some(Handle::new(major, 0)));
+                    self.class(spec, view.handle, names, &values, out);
                 }
             }
             ClassKind::Fixed(_) => {
@@ -290,7 +313,7 @@ impl<'a> Listed<'a> {
                     let there = shows_empty || setup.qdisc_below(class).is_some();
                     if there && meant(class) {
                         let values = Values { params: &[], given: &[], site };
-                        self.class(spec, class, parent, &values, out);
+                        self.class(spec, class, query.names(class, parent), &values, out);
                     }
                 }
             }
@@ -301,7 +324,7 @@ impl<'a> Listed<'a> {
                     let parent = above.map(|above| Handle::new(major, above));
                     let none = Values { params, given: &nothing, site };
                     let values = setup.class_values(class, site).map_or(none, |(_, values)| values);
-                    self.class(spec, class, parent, &values, out);
+                    self.class(spec, class, query.names(class, parent), &values, out);
                 };
                 match query.handle.map(class_of) {
                     None => setup.added_classes(major).for_each(show),
@@ -326,20 +349,19 @@ impl<'a> Listed<'a> {
         &self,
         spec: &Spec,
         class: Handle,
-        parent: Option<Handle>,
+        (name, parent): (String, Option<String>),
         values: &Values<'_>,
         out: &mut Out,
     ) {
         let kind = spec.kind();
         let view = self.classes.get(&class).copied();
         out.open(None);
-        let name = class_name(class);
         out.string("class", kind.id, format_args!("class {} ", kind.id));
         out.string("handle", &name, format_args!("{name} "));
         if let Some(device) = self.device {
             out.string("dev", device, format_args!("dev {device} "));
         }
-        match parent.map(class_name) {
+        match parent {
             None => out.flag("root", true, format_args!("root ")),
             Some(parent) => out.string("parent", &parent, format_args!("parent {parent} ")),
         }
@@ -398,6 +420,13 @@ impl Spec {
     pub(crate) fn queue_default() -> &'static Self {
         static DEFAULT: LazyLock<Spec> = LazyLock::new(|| Spec::named("pfifo_fast"));
         &DEFAULT
+    }
+
+    /// Returns a `bfifo` with this limit in bytes.
+    fn bfifo(limit: u64) -> Self {
+        let mut spec = Self::named("bfifo");
+        spec.give("limit", Value::Number(limit));
+        spec
     }
 
     /// Returns the qdisc that stands below a class by default.

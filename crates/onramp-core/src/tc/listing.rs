@@ -1,5 +1,7 @@
 //! The listings of `tc filter show` and `tc filter get`, for the tree that a `Setup` describes.
 
+use std::borrow::Cow;
+
 use crate::base::show::Out;
 use crate::base::{ConfigError, Handle};
 use crate::filter::{FilterSpec, Head, Query, Reader, show_filter, show_filters};
@@ -48,8 +50,18 @@ impl Setup {
     ) -> Result<(), ConfigError> {
         let (place, query) = self.filter_query(line)?;
         let find = |filter: &FilterSpec| counted.iter().find(|other| other.is_same(filter));
-        let filters = self.filters().at(place).map(|filter| find(filter).unwrap_or(filter));
-        show_filters(filters, self.filter_place_called(place), &query, out);
+        let filters = self.filters().at(place);
+        let filters: Vec<_> = filters
+            .map(|it| {
+                find(it).map_or(Cow::Borrowed(it), |there| Cow::Owned(it.with_counters(there)))
+            })
+            .collect();
+        show_filters(
+            filters.iter().map(|filter| &**filter),
+            self.filter_place_called(place),
+            &query,
+            out,
+        );
         Ok(())
     }
 
@@ -61,7 +73,7 @@ impl Setup {
     ///
     /// Returns a [`ConfigError`] that names the wrong word.
     pub fn filter_query(&self, line: &str) -> Result<(Handle, Query), ConfigError> {
-        let head = Head::read_query(&mut Reader::new(line.split_ascii_whitespace()))?;
+        let head = Head::read_query(&mut Reader::new(line))?;
         Ok((self.filter_place(&head), head.query()))
     }
 
@@ -73,7 +85,7 @@ impl Setup {
     /// Returns a [`ConfigError`] that names the missing or wrong word, or a value that no filter
     /// has, such as an unknown preference.
     pub fn get_filter(&self, line: &str, out: &mut Out) -> Result<(), ConfigError> {
-        let mut words = Reader::new(line.split_ascii_whitespace());
+        let mut words = Reader::new(line);
         let head = Head::read(&mut words)?;
         let Some(parent) = head.parent else {
             return Err(words.wrong("parent", "", "`get` needs it").argument());

@@ -275,7 +275,7 @@ impl Setup {
         match object {
             "qdisc" => self.qdisc(verb, words),
             "class" => self.class(verb, words),
-            _ => self.filter(verb, words),
+            _ => self.filter(verb, behind(line, words)),
         }
     }
 
@@ -291,6 +291,30 @@ impl Setup {
         self.device = Some(name.to_owned());
         self.facts = facts;
         self.next_fallback = None;
+    }
+
+    /// Returns the device that the filter which the last line added or changed names with `indev`.
+    /// A description does not know which devices exist, so it accepts every name.
+    #[must_use]
+    pub fn indev_of_change(&self) -> Option<&str> {
+        self.filters.indev_of_edit()
+    }
+
+    /// Returns the devices that filters name with `indev`.
+    pub fn indevs(&self) -> impl Iterator<Item = &str> {
+        self.all_filters().filter_map(|(_, filter)| filter.indev())
+    }
+
+    /// Notes that a device that filters name with `indev`, which may be the tree's own, has the new
+    /// name `new` in place of `old`. As in Linux, these filters still mean the same device.
+    pub fn rename_indev(&mut self, old: &str, new: &str) {
+        self.filters.rename_indev(old, new);
+    }
+
+    /// Removes the filters whose `indev` names a device for which `is_there` returns false. Such a
+    /// filter matches no packet, and a line cannot add it again where the device is not there.
+    pub fn forget_indevs(&mut self, is_there: impl Fn(&str) -> bool) {
+        self.filters.forget_indevs(is_there);
     }
 
     /// Returns the device's name, if it has one.
@@ -540,8 +564,8 @@ impl Setup {
         places == Some(FilterPlaces::In)
     }
 
-    fn filter(&mut self, verb: Verb, words: Words<'_>) -> Result<Change, ConfigError> {
-        let mut words = Reader::new(words);
+    fn filter(&mut self, verb: Verb, options: &str) -> Result<Change, ConfigError> {
+        let mut words = Reader::new(options);
         let head = Head::read(&mut words)?;
         let parent = head.parent.unwrap_or_else(|| Handle::new(self.root.unwrap_or(0), 0));
         let called = parent;
@@ -648,6 +672,18 @@ impl Setup {
             }
         }
     }
+}
+
+/// Returns the part of a line that begins with the first of `words`, the last words of the line.
+/// Unlike the words, it has all spaces of a string in quotes.
+fn behind<'a>(line: &'a str, words: Words<'a>) -> &'a str {
+    let before = line.split_ascii_whitespace().count() - words.count();
+    let mut rest = line.trim_ascii_start();
+    for _ in 0..before {
+        let end = rest.find(|c: char| c.is_ascii_whitespace()).unwrap_or(rest.len());
+        rest = rest[end..].trim_ascii_start();
+    }
+    rest
 }
 
 fn class_params(spec: &Spec) -> &'static [Param] {

@@ -127,45 +127,52 @@ fn classes_stay_while_filters_need_them() {
         assert_eq!(error.why, "filters refer to the class");
         assert_eq!(error.fault.kernel_text().as_deref(), Some("Error: HTB class in use."));
     };
-    // The first case is a filter that selects the class, the second case a filter that is attached
-    // to the class.
-    for (add, ways) in [
-        (
-            "parent 1: prio 1 basic classid 1:5",
-            [
-                "filter del dev e0 parent 1: prio 1",
-                "filter del dev e0 parent 1: prio 1 handle 1 basic",
-                "filter del dev e0 parent 1:",
-            ],
-        ),
-        (
-            "parent 1:5 prio 1 basic classid 1:1",
-            [
-                "filter del dev e0 parent 1:5 prio 1",
-                "filter del dev e0 parent 1:5 prio 1 handle 1 basic",
-                "filter del dev e0 parent 1:5",
-            ],
-        ),
+    for way in [
+        "filter del dev e0 parent 1: prio 1",
+        "filter del dev e0 parent 1: prio 1 handle 1 basic",
+        "filter del dev e0 parent 1:",
     ] {
-        for way in ways {
-            let mut setup = tree();
-            setup.apply(&format!("filter add dev e0 {add}")).expect(add);
-            busy(&mut setup);
-            setup.apply(way).expect(way);
-            setup.apply(class).unwrap_or_else(|error| panic!("{way}: {error}"));
-        }
-        // A filter that refers to one class does not keep another class from being removed.
         let mut setup = tree();
-        let other = add.replace("1:5", "1:6").replace("1:1", "1:6");
-        setup.apply("class add dev e0 parent 1: classid 1:6 htb rate 1mbit").expect("a class");
-        setup.apply(&format!("filter add dev e0 {other}")).expect("a filter");
-        setup.apply(class).expect("nobody needs it");
+        setup.apply("filter add dev e0 parent 1: prio 1 basic classid 1:5").expect("a filter");
+        busy(&mut setup);
+        setup.apply(way).expect(way);
+        setup.apply(class).unwrap_or_else(|error| panic!("{way}: {error}"));
     }
+    // A filter that refers to one class does not keep another class from being removed.
+    let mut setup = tree();
+    setup.apply("filter add dev e0 parent 1: prio 1 basic classid 1:1").expect("a filter");
+    setup.apply(class).expect("nobody needs it");
     // A filter that was refused does not keep the class from being removed.
     let mut setup = tree();
     let bad = "filter add dev e0 parent 1:5 prio 1 u32 match u32 0 0 link 9:";
     setup.apply(bad).expect_err("no such table");
     setup.apply(class).expect("nobody needs it");
+}
+
+/// A class takes the filters that are attached to it with it, and what these have held is free. As
+/// in Linux, a filter that is attached to a class of an `hfsc` holds only classes of a lower level.
+#[test]
+fn filters_go_with_their_class() {
+    for (kind, rate) in [("htb", "htb rate 1mbit"), ("hfsc", "hfsc ls rate 1mbit")] {
+        let mut setup = setup(&[
+            &format!("qdisc add dev e0 root handle 1: {kind} default 1"),
+            &format!("class add dev e0 parent 1: classid 1:1 {rate}"),
+            &format!("class add dev e0 parent 1: classid 1:2 {rate}"),
+            &format!("class add dev e0 parent 1: classid 1:5 {rate}"),
+            "filter add dev e0 parent 1:5 prio 1 basic classid 1:1",
+            "filter add dev e0 parent 1:5 prio 2 u32 match u32 0 0 classid 1:2",
+        ]);
+        let holds = setup.clone().apply("class del dev e0 classid 1:1").is_err();
+        assert_eq!(holds, kind == "htb");
+        setup.apply("class del dev e0 classid 1:5").expect("no filter selects it");
+        assert!(!setup.lines().iter().any(|line| line.starts_with("filter")));
+        setup.apply(&format!("class add dev e0 parent 1: classid 1:5 {rate}")).expect("a class");
+        assert_eq!(shown(&setup, "dev e0 parent 1:5"), "");
+        setup.apply(&format!("class add dev e0 parent 1:5 classid 1:6 {rate}")).expect("below");
+        setup.apply("filter add dev e0 parent 1:5 prio 1 basic classid 1:1").expect("a filter");
+        setup.apply("class del dev e0 classid 1:1").expect_err("1:5 has a higher level");
+        setup.apply("class del dev e0 classid 1:2").expect("nothing holds it");
+    }
 }
 
 /// The filters of a qdisc are removed with the qdisc.

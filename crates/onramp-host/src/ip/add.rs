@@ -6,15 +6,15 @@ use std::sync::Arc;
 
 use onramp_core::{Facts, Setup};
 
-use super::ask::Ask;
-use super::words::{Fault, Words, splits};
+use super::ask::{Ask, check_address};
+use super::words::{Fault, Words, numbered, splits};
 use super::{Done, begins, help, show};
 use crate::What;
 use crate::device::{
     self, Feeder, Given, LinkEnd, Listener, Operand, Refusal, Relay, Request, Type, Value,
 };
 use crate::follow::List;
-use crate::netdev::{NAME_MAX, Netdev, Netdevs, default_qdisc};
+use crate::netdev::{DEFAULT_LENGTH, NAME_MAX, Netdev, Netdevs, default_qdisc};
 use onramp::{Link, LinkBuilder};
 
 pub(super) fn run(devices: &mut Netdevs, words: &mut Words<'_>) -> Done {
@@ -139,6 +139,7 @@ impl Wanted {
                 u32::try_from(mtu).ok().filter(fits).ok_or_else(wrong)?
             }
         };
+        ask.address.map_or(Ok(()), check_address)?;
         let asked = ask.numtxqueues.unwrap_or(1);
         let queues = u16::try_from(asked).ok().filter(|queues| *queues > 0).ok_or_else(|| {
             let why = format!("numtxqueues {asked}: expected 1 to {}", u16::MAX);
@@ -149,7 +150,7 @@ impl Wanted {
             index: ask.index,
             up: ask.up.unwrap_or(false),
             mtu,
-            txqueuelen: ask.txqueuelen.unwrap_or(1_000),
+            txqueuelen: ask.txqueuelen.unwrap_or(DEFAULT_LENGTH),
             queues: queues.into(),
             address: ask.address,
         })
@@ -233,11 +234,12 @@ fn names(
     pair: bool,
 ) -> Result<[String; 2], Fault> {
     let exists = |why: String| Fault::kernel("RTNETLINK answers: File exists", &why);
-    let [first, second] = wanted.each_ref().map(|wanted| wanted.name.clone());
+    let pattern = format!("{}%d", kind.name);
+    let [first, second] =
+        wanted.each_ref().map(|wanted| wanted.name.as_deref().unwrap_or(&pattern));
     // The second end of a pair gets its name before the first end, as in Linux.
-    let second = second.unwrap_or_else(|| devices.free_name(kind.name, first.as_deref()));
-    let other = pair.then_some(&*second);
-    let first = first.unwrap_or_else(|| devices.free_name(kind.name, other));
+    let second = if pair { numbered(devices, second, first)? } else { String::new() };
+    let first = numbered(devices, first, &second)?;
     let taken = |name: &str| devices.get(name).is_some();
     if taken(&first) || (pair && (taken(&second) || first == second)) {
         let name = if taken(&first) { &first } else { &second };

@@ -100,6 +100,19 @@ impl<'a> Ask<'a> {
     }
 }
 
+/// Returns an error, that of the kernel, if a device cannot have this hardware address: it is the
+/// address of a group, or all zeros.
+pub(super) fn check_address(address: [u8; 6]) -> Result<(), Fault> {
+    if address[0] & 1 == 0 && address != [0; 6] {
+        return Ok(());
+    }
+    let why = format!(
+        "address {}: expected the address of one device: an even first byte, and not only zeros",
+        super::address(address)
+    );
+    Err(Fault::kernel("RTNETLINK answers: Cannot assign requested address", &why))
+}
+
 /// Parses a hardware address of six bytes: `02:00:00:00:00:01`.
 fn hardware(word: &str) -> Option<[u8; 6]> {
     let mut bytes = word.split(':').map(|byte| {

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use super::add::{mtu_fault, mtu_range};
-use super::ask::Ask;
+use super::ask::{Ask, check_address};
 use super::show;
-use super::words::{Fault, Words};
+use super::words::{Fault, Words, numbered};
 use super::{Done, help};
 use crate::What;
 use crate::netdev::{Netdev, Netdevs};
@@ -22,8 +22,10 @@ pub(super) fn run(devices: &mut Netdevs, words: &mut Words<'_>) -> Done {
         return Err(Fault::kernel("RTNETLINK answers: Operation not supported", why));
     }
     let mtu = ask.mtu.map(|mtu| new_mtu(devices, device, mtu)).transpose()?;
+    ask.address.map_or(Ok(()), check_address)?;
     let new = ask.name.filter(|new| *new != name);
-    if let Some(new) = new.filter(|new| devices.get(new).is_some()) {
+    let new = new.map(|new| numbered(devices, new, "")).transpose()?;
+    if let Some(new) = new.as_deref().filter(|new| devices.get(new).is_some()) {
         let why = format!("a device {new:?} exists already");
         return Err(Fault::kernel("RTNETLINK answers: File exists", &why));
     }
@@ -40,7 +42,7 @@ pub(super) fn run(devices: &mut Netdevs, words: &mut Words<'_>) -> Done {
     }
     device.set_up(ask.up.unwrap_or(before));
     let now = device.up;
-    if let Some(new) = new {
+    if let Some(new) = &new {
         devices.rename(name, new);
     }
     let what = match (before, now) {
@@ -48,7 +50,7 @@ pub(super) fn run(devices: &mut Netdevs, words: &mut Words<'_>) -> Done {
         (true, false) => What::Down,
         _ => What::Changed,
     };
-    show::tell(devices, what, new.unwrap_or(name));
+    show::tell(devices, what, new.as_deref().unwrap_or(name));
     Ok(String::new())
 }
 

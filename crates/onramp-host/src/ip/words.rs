@@ -2,7 +2,7 @@
 
 use crate::Reply;
 use crate::device::Refusal;
-use crate::netdev::NAME_MAX;
+use crate::netdev::{NAME_MAX, Netdevs};
 
 /// Error: why a command was not carried out, as the reply that the user gets.
 #[derive(Debug)]
@@ -157,6 +157,23 @@ pub(super) fn check_name(name: &str, key: &str) -> Result<(), Fault> {
         return Err(Fault::kernel("RTNETLINK answers: Invalid argument", &why));
     }
     Ok(())
+}
+
+/// Returns the name that a device gets for which a command gives the new name `name`. As in Linux,
+/// a `%d` in it stands for the lowest number with which no device has the name; the name `taken`
+/// counts as used.
+pub(super) fn numbered(devices: &Netdevs, name: &str, taken: &str) -> Result<String, Fault> {
+    let Some((before, behind)) = name.split_once('%') else { return Ok(name.to_owned()) };
+    let Some(behind) = behind.strip_prefix('d').filter(|rest| !rest.contains('%')) else {
+        let why = format!("{name:?}: expected %d, for a number, or no %");
+        return Err(Fault::kernel("RTNETLINK answers: Invalid argument", &why));
+    };
+    let name = devices.free_name(before, behind, taken);
+    if name.len() > NAME_MAX {
+        let why = format!("{name:?}: a device's name has at most {NAME_MAX} bytes");
+        return Err(Fault::kernel("RTNETLINK answers: Too many open files in system", &why));
+    }
+    Ok(name)
 }
 
 #[cfg(test)]

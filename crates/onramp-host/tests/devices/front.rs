@@ -300,3 +300,27 @@ fn a_relay_filters_datagrams_by_their_ends() {
         assert!(relay.refused.is_empty(), "{:?}", relay.refused);
     }
 }
+
+/// A filter with `indev` means the device, and not its name: it goes on matching after the device
+/// was renamed, and so does the same filter of a saved configuration.
+#[test]
+fn a_filter_follows_the_name_of_its_device() {
+    let mut first = host(&[
+        "ip link add v0 up type veth peer name v1 up",
+        "ip link add d0 up type dummy",
+        "tc qdisc add dev v1 ingress",
+        "tc filter add dev v1 ingress protocol ip pref 1 u32 match u32 0 0 indev v1 action drop",
+        "tc filter add dev v1 ingress protocol ip pref 2 flower indev d0 action pass",
+        "ip link set dev v1 name w1",
+        "ip link set dev d0 name v1",
+    ]);
+    let saved = first.save(None).expect("it can be saved").join("\n");
+    let mut second = Host::new();
+    second.configure(&saved, Path::new("/")).expect("it can be made again");
+    for host in [&mut first, &mut second] {
+        send(&host.link("v0").expect("it is there"), 0, 10);
+        let shown = out(host, "tc -s filter show dev w1 ingress");
+        assert!(shown.contains("input dev w1\n") && shown.contains("indev v1\n"), "{shown}");
+        assert!(shown.contains("Sent 5120 bytes 40 pkt (dropped 40"), "{shown}");
+    }
+}

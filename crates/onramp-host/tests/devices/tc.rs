@@ -288,8 +288,10 @@ fn what_is_listed_is_what_is_asked_for() {
     listed("tc class show dev d0 classid 1:2", &classes[1..2]);
     listed("tc class show dev d0 classid 20:1", &classes[2..3]);
     listed("tc class show dev d0 classid 1:3", &[]);
-    listed("tc class show dev d0 qdisc 1:", &classes[..2]);
-    listed("tc class show dev d0 qdisc 20:", &[classes[2], classes[3], last]);
+    // The classes of one qdisc are listed by their minor numbers.
+    listed("tc class show dev d0 qdisc 1:", &["htb :1 root", "htb :2 parent :1"]);
+    let prios = ["prio :1 parent none", "prio :2 parent none", "prio :3 parent none"];
+    listed("tc class show dev d0 qdisc 20:", &prios);
     listed("tc class show dev d0 qdisc 21:", &[]);
     listed("tc class show dev d0 parent 20:", &[classes[2], classes[3], last]);
     listed("tc class show dev d1", &[]);

@@ -59,6 +59,11 @@ fn a_line_that_cannot_be_done_leaves_all_as_it_was() {
     assert!(failed.reply.code != 0 && failed.reply.err.contains("frob"), "{failed}");
     assert!(failed.to_string().starts_with("line 4: "), "{failed}");
     assert_eq!(host.devices().len(), 1);
+    for (end, line) in [("'", 2), ("ip link del d0 \\\n", 2), ("\nip link del \"d0\n", 3)] {
+        let failed = host.configure(&format!("{text}{end}"), Path::new("/")).expect_err(end);
+        assert_eq!((failed.line, failed.reply.code), (line, 1), "{failed}");
+        assert_eq!(host.devices().len(), 1);
+    }
 }
 
 /// A device has the hardware address that the text gives it. One that the text gives none keeps

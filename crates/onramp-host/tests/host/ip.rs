@@ -172,3 +172,60 @@ fn a_host_gives_its_slack_and_catch_up_to_new_devices() {
         all(&mut host, &["ip link add d0 type dummy"]);
     }
 }
+
+/// As in Linux, no device can have a hardware address of a group, or one of zeros.
+#[test]
+fn addresses_that_no_device_can_have_are_refused() {
+    let mut host = host();
+    for address in ["01:00:00:00:00:01", "00:00:00:00:00:00", "ff:ff:ff:ff:ff:ff"] {
+        for line in [
+            format!("ip link set d0 address {address} down"),
+            format!("ip link add d1 address {address} type dummy"),
+            format!("ip link add w0 type veth peer name w1 address {address}"),
+        ] {
+            let (code, why) = refused(&mut host, &line);
+            let said = format!(
+                "RTNETLINK answers: Cannot assign requested address\naddress {address}: expected "
+            );
+            assert!(code == 2 && why.starts_with(&said), "{line}: {why}");
+        }
+    }
+    assert_eq!(host.names(), ["d0", "v1", "v0"]);
+    assert!(out(&mut host, "ip link show d0 up").contains("02:00:00:00:00:0a"));
+}
+
+/// As in Linux, `%d` in a new name stands for the lowest free number.
+#[test]
+fn a_new_name_may_leave_its_number_open() {
+    let mut host = host();
+    all(
+        &mut host,
+        &[
+            "ip link add name foo%d type dummy",
+            "ip link add foo%d type dummy",
+            "ip link add name foo%dx type dummy",
+            "ip link add v%d type veth peer name v%d",
+            "ip link set foo0 name foo%d",
+            "ip link set d0 name foo%d",
+        ],
+    );
+    let names = ["foo0", "v1", "v0", "foo1", "foo0x", "v2", "v3", "foo2"];
+    let mut sorted = host.names();
+    sorted.sort_unstable();
+    let mut wanted = names.to_vec();
+    wanted.sort_unstable();
+    assert_eq!(sorted, wanted);
+    for (name, said) in [
+        ("foo%x", "Invalid argument"),
+        ("foo%", "Invalid argument"),
+        ("foo%%", "Invalid argument"),
+        ("foo%d%d", "Invalid argument"),
+    ] {
+        let add = format!("ip link add {name} type dummy");
+        for line in [add, format!("ip link set v0 name {name}")] {
+            let (code, why) = refused(&mut host, &line);
+            let said = format!("RTNETLINK answers: {said}\n");
+            assert!(code == 2 && why.starts_with(&said), "{line}: {why}");
+        }
+    }
+}

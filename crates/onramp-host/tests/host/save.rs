@@ -157,3 +157,48 @@ fn addresses_that_were_given_are_saved() {
         assert!(shown.contains(&format!(" 02:00:00:00:00:{end} brd ")), "{shown}");
     }
 }
+
+/// The default qdisc at the root is that of the `txqueuelen` with which the device was first set
+/// up, also in the host that a saved configuration makes.
+#[test]
+fn the_default_qdisc_that_stands_is_made_again() {
+    let udp = "type udp local 127.0.0.1:0 remote 127.0.0.1:9";
+    let (mut host, folder) = (Host::new(), Path::new("/"));
+    all(
+        &mut host,
+        &[
+            &format!("ip link add u0 up {udp}"),
+            "ip link set u0 txqueuelen 0",
+            &format!("ip link add u1 up txqueuelen 0 {udp}"),
+            "ip link set u1 txqueuelen 50 mtu 1400",
+            &format!("ip link add u2 up txqueuelen 0 numtxqueues 2 {udp}"),
+            "ip link set u2 txqueuelen 70",
+            "ip link set u2 down",
+            &format!("ip link add u3 up numtxqueues 2 {udp}"),
+            "ip link set u3 txqueuelen 0",
+            &format!("ip link add u4 up txqueuelen 0 {udp}"),
+            "tc qdisc add dev u4 root handle 1: fq",
+            "ip link set u4 txqueuelen 40",
+        ],
+    );
+    let listings = |host: &mut Host| {
+        let links = out(host, "ip link show");
+        let links = links.lines().filter(|line| line.contains("qdisc"));
+        [links.collect::<Vec<_>>().join("\n"), out(host, "tc qdisc show")]
+    };
+    let (saved, before) = (out(&mut host, "save"), listings(&mut host));
+    assert!(before[0].contains("qdisc pfifo_fast") && before[0].contains("qdisc noqueue"));
+    let mut configured = Host::new();
+    configured.configure(&saved, folder).expect("a configuration");
+    assert_eq!(listings(&mut configured), before, "as a configuration:\n{saved}");
+    assert_eq!(out(&mut configured, "save"), saved);
+    let mut batch = Host::new();
+    all(&mut batch, &saved.lines().collect::<Vec<_>>());
+    assert_eq!(listings(&mut batch), before, "as a batch:\n{saved}");
+    assert_eq!(host.configure(&saved, folder).expect("a configuration"), [""; 0]);
+    // What a command deletes leaves the default that the device would get now.
+    for host in [&mut host, &mut batch] {
+        all(host, &["tc qdisc del dev u4 root"]);
+        assert!(out(host, "tc qdisc show dev u4").starts_with("qdisc pfifo_fast"));
+    }
+}

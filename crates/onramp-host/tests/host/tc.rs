@@ -1,5 +1,6 @@
 //! Tests of the `tc` commands of a host.
 
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use onramp_core::qdisc::KINDS;
@@ -296,4 +297,88 @@ fn changes_are_told_as_tc_monitor_does() {
     let gone = told("tc class del dev d1 classid 2:30");
     assert_eq!(gone, one(What::Deleted, "class htb 2:30 dev d1"));
     assert_eq!(told(add), [], "it said that it wants to hear no more");
+}
+
+/// As in Linux, a filter can only name a device that exists. A device that is gone later hinders no
+/// saved configuration.
+#[test]
+fn a_filter_names_a_device_that_exists() {
+    let mut host = Host::new();
+    all(
+        &mut host,
+        &[
+            "ip link add indev type dummy",
+            "ip link add d1 type dummy",
+            "tc qdisc add dev indev root handle 1: prio",
+            "tc filter add dev indev parent 1: protocol ip flower indev d1 classid 1:2",
+            "tc filter add dev indev parent 1: protocol ip flower dst_ip 10.0.0.1 classid 1:1",
+        ],
+    );
+    let said = "Error: Network device not found.\nWe have an error talking to the kernel\n\
+                filter: \"indev d2\": there is no such device\n";
+    for kind in ["handle 5 fw", "u32 match u32 0 0", "flower"] {
+        let line = format!("tc filter add dev indev parent 1: protocol ip {kind} indev d2");
+        assert_eq!(refused(&mut host, &format!("{line} classid 1:1")), (2, said.to_owned()));
+        // Another error comes first.
+        assert_eq!(refused(&mut host, &format!("{line} classid x")).0, 1, "{kind}");
+    }
+    all(&mut host, &["ip link del d1"]);
+    for line in ["save", "save dev indev"] {
+        let saved = out(&mut host, line);
+        assert!(saved.contains("dst_ip") && !saved.contains("indev d1"), "{saved}");
+        Host::new().configure(&saved, Path::new("/")).expect("it can be made again");
+    }
+}
+
+/// The fifo below a `tbf` or `red` is listed with `invisible`, and the classes of one qdisc by
+/// their minor numbers; `tc` 6.1 prints these lines on a Linux 7.2.
+#[test]
+fn fifos_that_are_hidden_and_classes_of_one_qdisc() {
+    let mut host = Host::new();
+    all(
+        &mut host,
+        &[
+            "ip link add d0 up type dummy",
+            "tc qdisc add dev d0 root handle 1: htb default 1",
+            "tc class add dev d0 parent 1: classid 1:1 htb rate 1mbit",
+            "tc class add dev d0 parent 1: classid 1:2 htb rate 1mbit",
+            "tc class add dev d0 parent 1: classid 1:3 htb rate 1mbit",
+            "tc class add dev d0 parent 1:3 classid 1:4 htb rate 1mbit",
+            "tc qdisc add dev d0 parent 1:1 handle 10: tbf rate 1mbit burst 5000 limit 5000",
+            "tc qdisc add dev d0 parent 1:2 handle 20: red limit 100000 avpkt 1000 bandwidth 1mbit",
+        ],
+    );
+    let lines = |host: &mut Host| -> Vec<String> {
+        let shown = out(host, "tc qdisc show dev d0 invisible");
+        let fifos = shown.lines().filter(|line| line.contains("fifo "));
+        fifos.map(|line| line.trim_end().to_owned()).collect()
+    };
+    let [red, tbf] =
+        ["qdisc bfifo 0: parent 20:1 limit 100000b", "qdisc bfifo 0: parent 10:1 limit 5000b"];
+    assert_eq!(lines(&mut host), [red, tbf, "qdisc pfifo 0: parent 1:4 limit 1000p"]);
+    let shown = out(&mut host, "tc class show dev d0 qdisc 1:");
+    let names = |shown: &str| -> Vec<String> {
+        shown
+            .lines()
+            .map(|line| line.split(" rate").next().unwrap_or_default().to_owned())
+            .collect()
+    };
+    let all_of_htb = [
+        "class htb :1 root leaf 10: prio 0",
+        "class htb :2 root leaf 20: prio 0",
+        "class htb :3 root",
+        "class htb :4 parent :3 prio 0",
+    ];
+    assert_eq!(names(&shown), all_of_htb);
+    let shown = out(&mut host, "tc class show dev d0 qdisc 1: classid 1:4");
+    assert_eq!(names(&shown), all_of_htb[3..]);
+    assert_eq!(out(&mut host, "tc class show dev d0 qdisc 10:"), "class tbf :1 parent none \n");
+    assert_eq!(out(&mut host, "tc class show dev d0 classid 10:1"), "class tbf 10:1 parent 10: \n");
+    let shown = out(&mut host, "tc class show dev d0 parent 1:1");
+    assert_eq!(names(&shown)[3], "class htb 1:4 parent 1:3 prio 0");
+    assert_eq!(out(&mut host, "tc class show dev d0 root"), "");
+    all(&mut host, &["tc qdisc change dev d0 parent 1:1 tbf rate 1mbit burst 5000 latency 20ms"]);
+    assert_eq!(lines(&mut host)[1], "qdisc bfifo 0: parent 10:1 limit 7500b");
+    all(&mut host, &["tc qdisc add dev d0 parent 10:1 handle 30: pfifo"]);
+    assert_eq!(lines(&mut host)[1..].len(), 2, "the pfifo has a handle");
 }

@@ -211,6 +211,14 @@ impl Link {
         }
     }
 
+    /// Tells the link that a device of its host, which may be the link's own, has the name `new` in
+    /// place of `old`: filters whose `indev` is this device are listed with the new name. A host
+    /// of devices calls this method; a program with a link of its own has no need to.
+    pub fn rename_indev(&self, old: &str, new: &str) {
+        let Some(mut plan) = self.shared().plan() else { return };
+        Arc::make_mut(&mut plan.tree).rename_indev(old, new);
+    }
+
     /// Returns the counters and backlog of every qdisc in front of a port; a parent stands before
     /// its children. Below an `mq`, the first entry is the qdisc below the class that belongs to
     /// the port. A tree that serves all ports of a device of a host (crate `onramp-host`) is

@@ -36,6 +36,27 @@ fn the_first_error_ends_it_and_names_its_line() {
     assert_said(&daemon.run("ip -b nothing"), 1, missing);
 }
 
+/// As with `tc`, a line that does not end is not executed, and ends the batch also with `-force`;
+/// the commands before it are executed.
+#[test]
+fn a_line_that_does_not_end_is_refused() {
+    let daemon = Daemon::start();
+    for (number, (end, why)) in [
+        ("link del 'd0\n", "Unterminated quoted string"),
+        ("link del d0 \\\n", "Missing continuation line"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let lines = format!("link add d{number} type dummy\n{end}");
+        let output = batch(&daemon, "ip -force -b lines", &lines);
+        let err = text(&output.stderr);
+        let place = format!("onramp: cannot read lines:2: {why}: ");
+        assert!(output.status.code() == Some(1) && err.starts_with(&place), "{err}");
+        assert_eq!(daemon.out("ip -br link").lines().count(), number + 1);
+    }
+}
+
 /// Commands that a user types into standard input line by line are executed one by one, as soon as
 /// each line is complete.
 #[test]

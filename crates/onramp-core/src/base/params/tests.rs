@@ -408,12 +408,17 @@ fn what_is_out_of_range_may_be_brought_within() {
 #[test]
 fn options_are_known_by_their_names() {
     let param = opt(Unit::Count).or(&["other"]);
-    for (word, long, short) in
-        [("opt", true, true), ("other", true, true), ("o", false, true), ("oth", false, true)]
-    {
+    for (word, long, short, all) in [
+        ("opt", true, true, true),
+        ("other", true, true, true),
+        ("o", false, true, true),
+        ("oth", false, false, true),
+    ] {
         assert_eq!(param.is_named(word), long, "{word}");
         let param = opt(Unit::Count).or(&["other"]).short();
         assert_eq!(param.is_named(word), short, "{word}");
+        let param = param.all_short();
+        assert_eq!(param.is_named(word), all, "{word}");
         assert!(!param.is_named("opts") && !param.is_named("p"));
     }
     assert_eq!(param.names(), ["opt"]);

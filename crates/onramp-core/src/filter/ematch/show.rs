@@ -13,7 +13,7 @@ impl Tree {
         }
         let mut text = String::new();
         self.write(&mut text, 1);
-        let line = text.split_ascii_whitespace().collect::<Vec<_>>().join(" ");
+        let line = text.lines().map(str::trim).collect::<Vec<_>>().join(" ");
         out.string("ematch", &line, format_args!("\n{text}"));
     }
 
@@ -76,8 +76,8 @@ impl Test {
                 for byte in needle {
                     write!(text, "{byte:02x} ")?;
                 }
-                let plain =
-                    |byte: &u8| if byte.is_ascii_graphic() { char::from(*byte) } else { '.' };
+                let is_plain = |byte: u8| byte == b' ' || byte.is_ascii_graphic();
+                let plain = |byte: &u8| if is_plain(*byte) { char::from(*byte) } else { '.' };
                 let plain: String = needle.iter().map(plain).collect();
                 write!(text, "\"{plain}\" at {offset} layer {}", layer.number())
             }

@@ -134,6 +134,13 @@ impl Group {
         self.free = self.free.min(filter.handle);
     }
 
+    /// Notes that the device `old` is called `new` now.
+    pub(super) fn rename_indev(&mut self, old: &str, new: &str) {
+        for filter in self.filters.values_mut().filter(|it| it.indev.as_deref() == Some(old)) {
+            Arc::make_mut(filter).indev = Some(new.into());
+        }
+    }
+
     /// Whether the group contains only `u32` hash tables, without nodes.
     pub(super) fn is_bare(&self) -> bool {
         self.filters.len() == self.tables

@@ -4,8 +4,10 @@
 use onramp_queue::Packet;
 use proptest::prelude::*;
 
-use super::tools::{are_wrong, json, ports, tagged, text, v4};
+use super::tools::{TEXT, are_wrong, json, ports, tagged, text, v4};
 use super::{Decision, ask, class, filters, packet};
+use crate::Setup;
+use crate::base::show::Out;
 
 /// Returns a UDP packet from 10.1.2.3, port 0x1234, to 10.9.8.7, port 0xfedc.
 fn udp() -> Packet {
@@ -274,7 +276,9 @@ fn expressions_are_shown() {
         ("meta(pkt_type eq data_len)", "  meta(pkt_type eq data_len)\n"),
         ("meta(mac_len mask 0 shift 0 eq 0)", "  meta(mac_len eq 0)\n"),
         ("nbyte(ab at 3 layer 2)", "  nbyte(61 62 \"ab\" at 3 layer 2)\n"),
-        // In the text of `nbyte`, a byte that is no letter, digit or sign is shown as a dot.
+        ("nbyte(\"ab  c\" at 3)", "  nbyte(61 62 20 20 63 \"ab  c\" at 3 layer 1)\n"),
+        // In the text of `nbyte`, a byte that is no letter, digit, sign or space is shown as a dot.
+        (r#"nbyte("\x41\102\n\q" at 0)"#, "  nbyte(41 42 0a 71 \"AB.q\" at 0 layer 1)\n"),
         ("nbyte(aé~ at -3)", "  nbyte(61 c3 a9 7e \"a..~\" at -3 layer 1)\n"),
         ("not cmp(u8 at 9 eq 17)", "  NOT cmp(u8 at 9 layer 1 eq 17)\n"),
         ("not not cmp(u8 at 9 eq 17)", "  cmp(u8 at 9 layer 1 eq 17)\n"),
@@ -292,7 +296,7 @@ fn expressions_are_shown() {
     ] {
         let line = format!("pref 1 basic match '{expression}' classid 1:1");
         assert_eq!(text(&line), format!("handle 0x1 flowid 1:1 \n{shown}"), "{expression}");
-        let flat = shown.split_ascii_whitespace().collect::<Vec<_>>().join(" ");
+        let flat = shown.lines().map(str::trim).collect::<Vec<_>>().join(" ");
         let value = serde_json::Value::from(flat);
         let expected = format!(r#"{{"handle":"1","flowid":"1:1","ematch":{value}}}"#);
         assert_eq!(json(&line), expected, "{expression}");
@@ -309,6 +313,7 @@ fn what_is_wrong_with_an_expression() {
                    data_len, mac_len, vlan or tc_index";
     let layer = "expected link, network, transport or 0 to 2";
     let op = "expected eq, lt or gt";
+    let string = "expected a string of at least one byte; \\OCTAL is a byte up to \\377";
     let place = "expected an offset, -65535 to 65535";
     for (expression, code, key, value, why) in [
         ("", 1, "ematch", "classid", tests),
@@ -326,6 +331,10 @@ fn what_is_wrong_with_an_expression() {
         ("cmp(u8 at 0)", 1, "cmp", "", "expected eq, lt or gt, and a number"),
         ("cmp(u8 eq 1)", 1, "cmp", ")", "expected at OFFSET"),
         ("nbyte(abc)", 1, "nbyte", ")", "expected at OFFSET"),
+        (r#"nbyte("" at 0)"#, 1, "nbyte", r#"\"\""#, string),
+        (r#"nbyte("a\400" at 0)"#, 1, "nbyte", r#"\"a\\400\""#, string),
+        (r#"nbyte("a\9" at 0)"#, 1, "nbyte", r#"\"a\\9\""#, string),
+        ("nbyte(\"a b\" c at 0)", 1, "nbyte", "c", "expected at OFFSET"),
         ("nbyte(abc at 0 layer x)", 1, "layer", "x", layer),
         ("nbyte(abc at 65536)", 1, "at", "65536", place),
         ("nbyte(abc at 0 mask 1)", 1, "ematch", "mask", "expected `)`"),
@@ -377,4 +386,36 @@ fn what_is_wrong_with_an_expression() {
         ),
         ("basic match 'cmp(u8 at 0 eq 1", 255, "filter basic: \"ematch\": expected `)`"),
     ]);
+}
+
+/// A string in quotes may have any byte. The words of the filter, which a configuration, a batch or
+/// a shell takes apart, mean the same filter.
+#[test]
+fn strings_are_written_so_that_they_are_read_again() {
+    for (typed, bytes) in [
+        (r#"'nbyte("ab c" at 0)'"#, &b"ab c"[..]),
+        (r#"'nbyte("a\tb  )(" at 0)'"#, b"a\tb  )("),
+        (r#""nbyte(\"ab \\\" at 0)""#, b"ab \\"),
+        (r#"nbyte("it's \043 \"x\"" at 0)"#, b"it's # \"x\""),
+        (r#"nbyte ( '"\\ \012"' at 0 )"#, b"\\ \n"),
+        (r#"'nbyte("ab" at 0)'"#, b"ab"),
+        ("nbyte(ab at 0)", b"ab"),
+    ] {
+        let mut setup = Setup::default();
+        setup.apply("qdisc add dev e root handle 1: prio").expect("a qdisc");
+        let line = format!("filter add dev e parent 1: pref 1 basic match {typed} classid 1:1");
+        setup.change(&line).expect(typed);
+        let lines = setup.lines();
+        let hex: String = bytes.iter().map(|byte| format!("{byte:02x} ")).collect();
+        let mut out = Out::new(TEXT);
+        setup.show_filters("dev e parent 1:", &mut out).expect("filters");
+        let shown = out.finish();
+        assert!(shown.contains(&format!("nbyte({hex}\"")), "{typed}: {shown}");
+        let mut again = Setup::default();
+        lines.iter().for_each(|line| again.apply(line).expect(line));
+        assert_eq!(again.lines(), lines, "{typed}");
+        let mut out = Out::new(TEXT);
+        again.show_filters("dev e parent 1:", &mut out).expect("filters");
+        assert_eq!(out.finish(), shown, "{typed}");
+    }
 }

@@ -92,11 +92,11 @@ proptest! {
             for minor in 0..5 {
                 let class = Handle::new(1, minor);
                 let named = table.at(PLACE).any(|filter| filter.class == Some(class));
-                prop_assert_eq!(table.needs(class), named, "{} {:?} {}", class, how, line);
+                prop_assert_eq!(table.names(class), named, "{} {:?} {}", class, how, line);
             }
         }
         table.remove_qdisc(1);
-        prop_assert!((0..5).all(|minor| !table.needs(Handle::new(1, minor))));
+        prop_assert!((0..5).all(|minor| !table.names(Handle::new(1, minor))));
     }
 }
 

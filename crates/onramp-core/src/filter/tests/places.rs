@@ -361,7 +361,7 @@ fn what_cannot_be_at_a_preference() {
 fn one_filter_is_asked_for() {
     let table = try_table(&["pref 3 protocol ip handle 4 basic classid 1:1"]).expect("room");
     let get = |line: &str| {
-        let mut words = Reader::new(line.split_ascii_whitespace());
+        let mut words = Reader::new(line);
         let head = Head::read(&mut words).expect("a head");
         let found = table.get(PLACE, &head, &mut words);
         found.map(|filter| filter.handle).map_err(|error| (error.fault.code(), error.to_string()))

@@ -1,13 +1,14 @@
-//! Tests how the words of a line and their values are read, independently of filters.
+//! Tests how the words of a line and their values are read, mostly independently of filters.
 
 use std::net::IpAddr;
 
 use super::super::reader::{Reader, classid, count, hexadecimal, is, leading, mac, masked, prefix};
 use super::tools::wrong;
+use crate::Setup;
 use crate::base::{ConfigError, Handle};
 
 fn reader(line: &str) -> Reader<'_> {
-    Reader::new(line.split_ascii_whitespace())
+    Reader::new(line)
 }
 
 /// A line gives the same words whether or not a shell has removed the quotes.
@@ -286,4 +287,33 @@ fn what_stands_before_the_kind() {
     let why =
         "filter: unexpected \"basic\": expected dev, parent, root, pref, protocol, chain, handle";
     assert_eq!((error.fault.code(), error.to_string().as_str()), (255, why));
+}
+
+/// A filter means a device, and not its name: the name in its words is the present one.
+#[test]
+fn a_filter_names_its_device_as_it_is_called_now() {
+    let mut setup = Setup::default();
+    for line in [
+        "qdisc add dev indev root handle 1: prio",
+        "filter add dev indev parent 1: pref 1 handle 5 fw indev indev classid 1:1",
+        "filter add dev indev parent 1: pref 2 flower indev e1 classid 1:2 action pass",
+        "filter add dev indev parent 1: pref 3 u32 match u32 1 1 indev indev classid 1:3",
+    ] {
+        setup.apply(line).expect(line);
+    }
+    assert_eq!(setup.indev_of_change(), Some("indev"));
+    setup.rename_indev("e1", "e2");
+    setup.rename_indev("indev", "e1");
+    assert_eq!(setup.indevs().collect::<Vec<_>>(), ["e1", "e2", "e1"]);
+    let filters = |setup: &Setup| -> Vec<String> {
+        let lines = setup.lines().into_iter().filter(|line| line.starts_with("filter"));
+        lines.filter_map(|line| Some(line.split_once(" chain 0 ")?.1.to_owned())).collect()
+    };
+    let u32s = ["u32", "handle ::800 u32 match u32 1 1 indev e1 classid 1:3"];
+    let want = ["handle 0x5 fw indev e1 classid 1:1", "flower indev e2 classid 1:2 action pass"];
+    let mut all = filters(&setup);
+    all.retain(|line| !line.ends_with(": u32 divisor 1") && line != u32s[0]);
+    assert_eq!(all, [want[0], want[1], u32s[1]]);
+    setup.forget_indevs(|name| name == "e2");
+    assert_eq!(filters(&setup), [want[1]]);
 }

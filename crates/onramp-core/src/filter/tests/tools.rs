@@ -12,7 +12,7 @@ pub(super) const PRETTY: Style = Style { pretty: true, ..TEXT };
 
 /// Applies a line to the filters of a table.
 pub(super) fn apply(table: &mut Table, how: How, line: &str) -> Result<(), ConfigError> {
-    let mut words = Reader::new(line.split_ascii_whitespace());
+    let mut words = Reader::new(line);
     let head = Head::read(&mut words)?;
     table.apply(PLACE, how, &head, words)
 }

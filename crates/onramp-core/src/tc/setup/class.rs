@@ -200,10 +200,14 @@ impl Setup {
                 "the class has child classes, or is the root",
             ));
         }
-        if self.filters.needs(class) {
+        // As in Linux, a filter at a class of an `hfsc` holds only classes of a lower level, and a
+        // class without child classes has the lowest.
+        let holds = |minor| !kind.quirks.added.root_is_class || node.classes.is_inner(minor);
+        if self.filters.names_from(class, holds) {
             return Err(refused(at, Errno::Busy, in_use, "filters refer to the class"));
         }
         node.classes.remove(class);
+        self.filters.remove_class(class);
         if let Some(below) = below {
             self.remove(below);
         }

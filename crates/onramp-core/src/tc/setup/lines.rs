@@ -243,7 +243,7 @@ impl Setup {
         Some((super::class_params(&node.spec), &node.classes.get(place.minor)?.given))
     }
 
-    fn all_filters(&self) -> impl Iterator<Item = (Handle, &FilterSpec)> {
+    pub(super) fn all_filters(&self) -> impl Iterator<Item = (Handle, &FilterSpec)> {
         let majors = self.qdiscs.keys().copied().chain(self.ingress.as_ref().map(|_| u16::MAX));
         majors.flat_map(move |major| {
             self.filters.places(major).flat_map(move |minor| {

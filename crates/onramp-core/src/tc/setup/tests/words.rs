@@ -186,3 +186,34 @@ fn commands_are_lines_of_tc() {
         assert_eq!(line, text);
     }
 }
+
+/// Names of options are shortened as far as `tc` 6.1 allows it, and not further.
+#[test]
+fn options_are_shortened_as_in_tc() {
+    const TBF: &str = "tbf rate 1mbit limit 5000";
+    let lists = |kind: &str, rest: &str, words: &str| -> Vec<String> {
+        words.split(' ').map(|word| format!("{kind} {word}{rest}")).collect()
+    };
+    let taken = [
+        lists("hfsc", " 5", "d de def default"),
+        lists("htb", " 5", "d de def deb debu debug r dir direct_"),
+        lists(TBF, " 5000", "b bu burst buffer maxburst"),
+        lists("etf clockid TAI", "", "d de deadline skip_sock_check"),
+        lists("etf clockid TAI", " 5", "del delta"),
+        lists("netem", " 5ms", "de dela la lat"),
+        lists("netem", " 5%", "lo dr drop"),
+    ];
+    for line in taken.concat() {
+        line.parse::<Spec>().unwrap_or_else(|error| panic!("{line}: {error}"));
+    }
+    let refused = [
+        lists(TBF, " 5000", "m max buf buffe maxbur mt min"),
+        lists("etf clockid TAI", "", "s skip skip_sock"),
+        lists("prio", " 3", "b ban"),
+    ];
+    for line in refused.concat() {
+        line.parse::<Spec>().expect_err(&line);
+    }
+    let etf = "etf clockid TAI d".parse::<Spec>().expect("a kind");
+    assert!(etf.to_string().contains("deadline_mode"), "{etf}");
+}
