@@ -169,7 +169,7 @@ mod tests {
     fn each_frame_stands_at_its_end_with_its_time_and_direction() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("pcap");
-        let out = Output::new(&path).and_then(|output| output.stream()).expect("a file");
+        let out = Output::new(&path).and_then(|output| output.stream(None)).expect("a file");
         let (capture, [mut up, mut down]) = Capture::start(out).expect("a thread");
         let (wall, clock) = up.began;
         down.began = up.began;
