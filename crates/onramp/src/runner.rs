@@ -387,8 +387,8 @@ fn visit<S: Serves<D>, D: Device>(
     again(&waker, slot, ran, now);
     if ran.is_some_and(|ran| slot.is_left_with_packets(ran)) && rig.gate.is_shut() {
         // The device blocked this thread, or the system suspended it, for so long that the close of
-        // the link no longer waits for this thread. So this thread has to purge (drop and count) the packets that are left in
-        // the port.
+        // the link no longer waits for this thread. So this thread has to purge (drop and count)
+        // the packets that are left in the port.
         while slot.port.close(clock.now(), &waker).is_some_and(|ran| ran.again) {}
     }
     if slot.take_wish() {

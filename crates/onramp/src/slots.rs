@@ -147,9 +147,9 @@ impl<D: Device> Slot<D> {
         vain
     }
 
-    /// Whether the run `ran`, which the calling thread has made, left packets in the port, also such
-    /// that wait for their time or for the device. If another thread has owned the port since, that
-    /// thread answers for them.
+    /// Whether the run `ran`, which the calling thread has made, left packets in the port, also
+    /// packets that wait for their time or for the device. If another thread has owned the port
+    /// since, that thread answers for them.
     pub(crate) fn is_left_with_packets(&self, ran: Ran) -> bool {
         ran.again || self.port.stats().backlog.get() > 0
     }

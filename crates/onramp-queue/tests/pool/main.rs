@@ -528,9 +528,9 @@ fn packets_come_home_from_other_threads() {
     assert_eq!((calls.count(), pool.returned(), pool.reclaim(|_| {})), (1, 3, 3));
 }
 
-/// One thread drops the pool while another drops its last packet. The thread that comes second frees
-/// the home of the packets, even while the first has not returned from its call yet. Miri switches
-/// threads where one yields, so the number of yields decides which thread comes second.
+/// One thread drops the pool while another drops its last packet. The thread that comes second
+/// frees the home of the packets, even while the first has not returned from its call yet. Miri
+/// switches threads where one yields, so the number of yields decides which thread comes second.
 #[test]
 fn the_pool_ends_together_with_its_last_packet() {
     for round in 0..if cfg!(miri) { 20 } else { 200 } {
