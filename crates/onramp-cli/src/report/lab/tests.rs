@@ -1,5 +1,6 @@
 //! Tests of the pages and charts that are made of documents written by hand.
 
+mod bases;
 mod pairs;
 
 use std::collections::{BTreeMap, BTreeSet};
