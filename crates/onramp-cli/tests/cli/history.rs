@@ -51,8 +51,8 @@ fn assert_spread(row: &Value, key: &str) {
     assert!(min <= median && median <= max, "{key}: {row}");
 }
 
-/// Asserts that `ratios` is an object in which the median at `key`, the least and the greatest value
-/// are all `null`, as in a row that is compared with nothing.
+/// Asserts that `ratios` is an object in which the median at `key`, the least and the greatest
+/// value are all `null`, as in a row that is compared with nothing.
 fn assert_no_spread(ratios: Option<&Value>, key: &str) {
     let none = ["", "_min", "_max"].map(|end| (format!("{key}{end}"), Value::Null));
     assert_eq!(ratios, Some(&Value::Object(none.into_iter().collect())));

@@ -28,7 +28,8 @@ const BURST: u32 = 64;
 /// Options that all experiments have.
 #[derive(Debug, clap::Args)]
 pub(super) struct Common {
-    /// Seconds for which each variant is measured in a round, after a warm-up of a fifth of that
+    /// Seconds for which each variant is measured in a round, after a warm-up (docs/json.md says
+    /// how long that is)
     #[arg(long, value_name = "S", default_value = "1", value_parser = seconds)]
     pub(super) seconds: Duration,
     /// Number of rounds; the variants take turns in each round
