@@ -238,8 +238,9 @@ impl Run {
         }
         if ![&json, &looks.html].into_iter().flatten().any(Output::is_stdout) {
             let head = machine.map_or_else(String::new, |machine| {
-                let busy = machine.was_busy().map_or_else(String::new, |line| format!("{line}\n"));
-                format!("{}\n{busy}\n", machine.summary())
+                let warnings = machine.warnings().into_iter();
+                let warnings: String = warnings.map(|line| format!("{line}\n")).collect();
+                format!("{}\n{warnings}\n", machine.summary())
             });
             done.push(output::print(&format!("{head}{table}{}", outcome.text())));
         }

@@ -7,7 +7,7 @@ use onramp_lab::control;
 use serde_json::{Map, Value};
 
 use super::{Story, at, story, words};
-use crate::watch;
+use crate::{machine, watch};
 
 /// The results of one experiment, as the experiment wrote them.
 #[derive(Debug)]
@@ -207,17 +207,17 @@ impl Document {
         watch::missing(&self.whole)
     }
 
-    /// Returns a warning if other programs kept the machine busy before the experiment ran.
-    pub(super) fn was_busy(&self) -> Option<String> {
+    /// Returns warnings to readers of the figures: that the program was built without optimisation,
+    /// which documents of older versions do not tell, and that other programs kept the machine busy
+    /// before the experiment ran.
+    pub(super) fn warnings(&self) -> Vec<String> {
         let machine = self.part("machine");
         let number = |key| machine.get(key).and_then(Value::as_f64);
-        let (load, cpus) = (number("load_1m")?, number("cpus")?);
-        (load > cpus / 2.0).then(|| {
-            format!(
-                "The machine was busy before the run (load {load:.1} on {cpus} CPUs): trust \
-                 ratios more than rates."
-            )
-        })
+        let busy = number("load_1m").zip(number("cpus"));
+        let busy = busy.and_then(|(load, cpus)| machine::was_busy(load, cpus));
+        let slow = machine.get("optimised").is_some_and(|optimised| optimised == false);
+        let slow = slow.then(|| machine::NOT_OPTIMISED.to_owned());
+        slow.into_iter().chain(busy).collect()
     }
 
     /// Returns the names of the series, each once, in the order of the rows: the oldest design

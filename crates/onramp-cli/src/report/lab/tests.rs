@@ -308,6 +308,17 @@ fn a_busy_machine_is_told() {
 }
 
 #[test]
+fn a_build_without_optimisation_is_told() {
+    let told = "The program was built without optimisation";
+    let mut value = contention();
+    assert!(!assert_whole(&value).contains(told), "an older version did not say");
+    value["machine"]["optimised"] = true.into();
+    assert!(!assert_whole(&value).contains(told));
+    value["machine"]["optimised"] = false.into();
+    assert!(assert_whole(&value).contains(told));
+}
+
+#[test]
 fn buckets_stand_at_their_middle() {
     let mut value = contention();
     let bucket = |from: u64, below: u64| json!({"from": from, "below": below, "count": 5});

@@ -170,7 +170,7 @@ const OWN_LABELS: [(&str, &str, &str); 2] = [
     ("wire", "lost_share", "datagrams that did not arrive"),
 ];
 
-const LABELS: [(&str, &str); 50] = [
+const LABELS: [(&str, &str); 51] = [
     ("error_ns", "error of the departure"),
     ("equal_load_cpu_ns_per_packet", "CPU per packet at the same load"),
     ("slack_ns", "slack"),
@@ -213,6 +213,7 @@ const LABELS: [(&str, &str); 50] = [
     ("memory_bytes", "memory"),
     ("load_1m", "load in the minute before"),
     ("onramp", "Onramp"),
+    ("optimised", "built with optimisation"),
     ("started_unix", "started"),
     ("goodput_bits_per_second", "goodput, bits a second"),
     ("completion_ns", "short flow"),
