@@ -45,7 +45,7 @@ pub use crate::Load;
 pub use crate::manners::Manners;
 pub use design::Design;
 #[cfg(feature = "full")]
-pub use plan::{Measurement, Plan};
+pub use plan::{Measurement, Plan, warm_up};
 #[cfg(feature = "full")]
 pub(crate) use rounds::rounds;
 #[cfg(feature = "full")]

@@ -10,7 +10,7 @@
 //! that alone, in a further design the thread reads the counters of another link, which no packet
 //! passes.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -18,7 +18,8 @@ use onramp::dev::{MonotonicClock, Null};
 use onramp::{Clock, Device, Instant, Link, Mapping, PortError, Setup};
 
 use crate::Error;
-use crate::measure::{Finally, Latency, Rounds, Steps, pause, rotated};
+use crate::measure::{Finally, Latency, Phase, PhaseCell, Rounds, Steps, pause, rotated};
+use crate::thread_group::WARM_UP;
 
 /// Number of payload bytes in a packet.
 pub const PAYLOAD: usize = 120;
@@ -107,7 +108,8 @@ pub struct Plan {
     pub readings: u32,
     /// Number of changes of the tree per second.
     pub changes: u32,
-    /// Measured time of each design in a round.
+    /// Measured time of each design in a round, after a warm-up of a fifth of it, in which the
+    /// second thread works, too.
     pub window: Duration,
     /// Number of rounds. Each round starts with another design.
     pub rounds: usize,
@@ -118,7 +120,8 @@ pub struct Plan {
 pub struct Round {
     /// Number of packets that the sender submitted, per second.
     pub packets_per_second: f64,
-    /// Share of the submitted packets that were dropped, by qdiscs that were replaced.
+    /// Share of the submitted packets, those of the warm-up included, that were dropped, by qdiscs
+    /// that were replaced.
     pub dropped_share: f64,
     /// Longest time that the sender took for one packet, nanoseconds.
     pub stall_max_ns: f64,
@@ -136,7 +139,8 @@ pub struct Measurement {
     pub rounds: Vec<Round>,
     /// Durations of the readings or changes of all rounds, nanoseconds.
     pub operation: Latency,
-    /// Number of packets sent in all rounds. Each packet has left, or was dropped and counted.
+    /// Number of packets sent in all rounds, warm-ups included. Each packet has left, or was
+    /// dropped and counted.
     pub packets: u64,
 }
 
@@ -178,10 +182,14 @@ struct Outcome {
     packets: u64,
 }
 
-/// Number of packets that the sending thread submitted, and the longest time that it took for one.
+/// What the sending thread did.
 #[derive(Default)]
 struct Sent {
+    /// Number of packets that it submitted.
     packets: AtomicU64,
+    /// How many of these it submitted after the warm-up.
+    measured: AtomicU64,
+    /// The longest time that it took for one packet after the warm-up.
     stall_max_ns: AtomicU64,
 }
 
@@ -192,27 +200,37 @@ fn measure(design: Design, plan: &Plan) -> Result<Outcome, Error> {
         _ => link(&TREE, 1)?,
     };
     let elsewhere = if design == Design::QueuesElsewhere { Some(queues()?) } else { None };
-    let (sent, mut operation) = (Sent::default(), Latency::default());
-    let began = MonotonicClock.now();
-    let until = began + plan.window;
-    let worked = beside_sender(&link, &sent, || match design {
-        Design::Queues | Design::Tree => pause(plan.window),
-        Design::QueuesElsewhere | Design::QueuesRead => {
-            read(elsewhere.as_ref().unwrap_or(&link), plan, until, &mut operation)
+    let mut changes = CHANGES.iter().copied().cycle();
+    let mut work = |time: Duration, operation: &mut Latency| {
+        let until = MonotonicClock.now() + time;
+        match design {
+            Design::Queues | Design::Tree => pause(time),
+            Design::QueuesElsewhere | Design::QueuesRead => {
+                read(elsewhere.as_ref().unwrap_or(&link), plan, until, operation)
+            }
+            Design::TreeChanged => change(&link, &mut changes, plan.changes, until, operation),
         }
-        Design::TreeChanged => change(&link, plan.changes, until, &mut operation),
-    });
-    let seconds = MonotonicClock.now().since(began) as f64 / 1e9;
-    worked?;
-    // Relaxed: the sender's thread was joined before this load.
+    };
+    let (sent, mut operation) = (Sent::default(), Latency::default());
+    let mut seconds = 0.0;
+    beside_sender(&link, &sent, |phase| {
+        work(plan.window / WARM_UP, &mut Latency::default())?;
+        phase.set(Phase::Measure);
+        let began = MonotonicClock.now();
+        work(plan.window, &mut operation)?;
+        seconds = MonotonicClock.now().since(began) as f64 / 1e9;
+        Ok(())
+    })?;
+    // Relaxed: the sender's thread was joined before these loads.
     let packets = sent.packets.load(Ordering::Relaxed);
+    let measured = sent.measured.load(Ordering::Relaxed);
     let dropped = add_up(design, &link, packets)?;
     let operations = operation.samples();
     let disturbed = design != design.undisturbed();
     // Relaxed: the sender's thread was joined before this load.
     let stall_max_ns = sent.stall_max_ns.load(Ordering::Relaxed);
     let round = Round {
-        packets_per_second: packets as f64 / seconds,
+        packets_per_second: measured as f64 / seconds,
         dropped_share: dropped as f64 / (packets as f64).max(1.0),
         stall_max_ns: stall_max_ns as f64,
         operations_per_second: disturbed.then(|| operations as f64 / seconds),
@@ -220,18 +238,18 @@ fn measure(design: Design, plan: &Plan) -> Result<Outcome, Error> {
     Ok(Outcome { round, operation, packets })
 }
 
-/// Does `work` while another thread sends. If `work` panics, the sender stops too.
+/// Does `work` while another thread sends. The work begins in the phase of the warm-up, and sets
+/// the phase in which the sender measures. If `work` panics, the sender stops too.
 fn beside_sender(
     link: &Link,
     sent: &Sent,
-    work: impl FnOnce() -> Result<(), Error>,
+    work: impl FnOnce(&PhaseCell) -> Result<(), Error>,
 ) -> Result<(), Error> {
-    let stop = AtomicBool::new(false);
+    let phase = PhaseCell::new();
     thread::scope(|scope| {
-        let sender = scope.spawn(|| send(link, &stop, sent));
-        // Relaxed: `stop` publishes no other data; the sender only has to see it at some time.
-        let stops = Finally::new(|| stop.store(true, Ordering::Relaxed));
-        let worked = work();
+        let sender = scope.spawn(|| send(link, &phase, sent));
+        let stops = Finally::new(|| phase.set(Phase::Stop));
+        let worked = work(&phase);
         drop(stops);
         sender.join().map_err(|_| Error::Panicked)?;
         worked
@@ -247,26 +265,31 @@ fn link(lines: &[&str], queues: usize) -> Result<Link, Error> {
     Link::devices(devices).tree(&setup).build().map_err(Error::Link)
 }
 
-/// Sends through the first queue until `stop` is set, at least one packet, and waits until all
-/// packets have left.
-fn send(link: &Link, stop: &AtomicBool, sent: &Sent) {
+/// Sends through the first queue until the phase is [`Phase::Stop`], at least one packet, and waits
+/// until all packets have left. Measures each packet whose call ends after the warm-up, so at least
+/// one.
+fn send(link: &Link, phase: &PhaseCell, sent: &Sent) {
     let mut sender = link.sender();
     let flow = sender.flow_with(None, Mapping::Port(0));
-    let (mut packets, mut stall_max_ns) = (0, 0);
+    let (mut packets, mut measured, mut stall_max_ns) = (0, 0, 0);
     let mut before = MonotonicClock.now();
     loop {
-        packets += u64::from(sender.send(&flow, &[0; PAYLOAD]).is_ok());
-        let now = MonotonicClock.now();
-        stall_max_ns = now.since(before).max(stall_max_ns);
+        let submitted = u64::from(sender.send(&flow, &[0; PAYLOAD]).is_ok());
+        let (now, current) = (MonotonicClock.now(), phase.get());
+        packets += submitted;
+        if current != Phase::WarmUp {
+            measured += submitted;
+            stall_max_ns = now.since(before).max(stall_max_ns);
+        }
         before = now;
-        // Relaxed: `stop` publishes no other data; this thread only has to see it at some time.
-        if stop.load(Ordering::Relaxed) {
+        if current == Phase::Stop {
             break;
         }
     }
     sender.flush(PATIENCE);
     // Relaxed: the thread that reads these values joins this thread first.
     sent.packets.store(packets, Ordering::Relaxed);
+    sent.measured.store(measured, Ordering::Relaxed);
     sent.stall_max_ns.store(stall_max_ns, Ordering::Relaxed);
 }
 
@@ -295,15 +318,17 @@ fn read(link: &Link, plan: &Plan, until: Instant, operation: &mut Latency) -> Re
 /// still made. After a longer delay, some changes are left out.
 const CATCH_UP_NS: u64 = 100_000_000;
 
-/// Changes the tree of `link` `per_second` times per second, until the time `until`.
+/// Changes the tree of `link` `per_second` times per second, until the time `until`, by the next of
+/// `lines` each time.
 fn change(
     link: &Link,
+    lines: &mut impl Iterator<Item = &'static str>,
     per_second: u32,
     until: Instant,
     operation: &mut Latency,
 ) -> Result<(), Error> {
     let (period, mut due) = (1_000_000_000 / u64::from(per_second), MonotonicClock.now());
-    for line in CHANGES.iter().cycle() {
+    loop {
         let now = MonotonicClock.now();
         if now >= until {
             return Ok(());
@@ -312,16 +337,16 @@ fn change(
         // After a short delay of the machine, make the missed changes up. After a long delay, leave
         // some of them out.
         due = due.after(period).max(Instant(now.0.saturating_sub(CATCH_UP_NS)));
+        let Some(line) = lines.next() else { return Ok(()) };
         let began = MonotonicClock.now();
-        match link.change(*line) {
+        match link.change(line) {
             // `Late`: the owner of a port is still calling its device, and makes the change
             // afterwards.
             Ok(_) | Err(PortError::Late(_)) => {}
-            Err(error) => return Err(Error::Setup((*line).into(), error.to_string())),
+            Err(error) => return Err(Error::Setup(line.into(), error.to_string())),
         }
         operation.record(MonotonicClock.now().since(began));
     }
-    Ok(())
 }
 
 /// Checks that every packet was sent or dropped and that none is missing. Returns the number of
@@ -351,11 +376,29 @@ mod tests {
     #[test]
     fn the_sender_stops_when_the_work_panics() {
         let (link, sent) = (link(&TREE, 1).expect("a link"), Sent::default());
-        let work = || beside_sender(&link, &sent, || panic!("as planned"));
+        let work = || beside_sender(&link, &sent, |_| panic!("as planned"));
         assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).is_err());
         // Relaxed: the sender's thread has ended.
         let packets = sent.packets.load(Ordering::Relaxed);
         assert_eq!(add_up(Design::Tree, &link, packets).expect("no packet is lost"), 0);
+    }
+
+    /// Each design warms up for a fifth of its window, and the figures are those of the window.
+    #[test]
+    fn every_design_warms_up() {
+        let window = Duration::from_millis(200);
+        let plan = Plan { queues: 2, readings: 100, changes: 100, window, rounds: 1 };
+        let began = MonotonicClock.now();
+        let (cells, _) = Steps::whole(|steps| run(&plan, steps));
+        let took = Duration::from_nanos(MonotonicClock.now().since(began));
+        assert!(took >= 5 * window * 6 / 5, "{took:?}");
+        for cell in &cells {
+            // The last operation of the warm-up or of the window may be short of the limit.
+            let second = cell.rounds[0].operations_per_second.unwrap_or(100.0);
+            assert!(second <= 110.0, "{second} operations a second, not those of the warm-up too");
+            let measured = cell.rounds[0].packets_per_second * window.as_secs_f64();
+            assert!(measured < cell.packets as f64, "{measured} of {}", cell.packets);
+        }
     }
 
     /// Each design yields the figures that belong to it: only designs with a second thread count
@@ -373,7 +416,7 @@ mod tests {
             assert_eq!(cell.operation.samples() > 0, disturbed, "{cell:?}");
             for round in &cell.rounds {
                 assert_eq!(round.operations_per_second.is_some(), disturbed);
-                assert!(round.stall_max_ns > 0.0);
+                assert!(round.stall_max_ns > 0.0 && round.packets_per_second > 0.0);
                 // Packets are dropped only in the design in which a qdisc is replaced.
                 assert!(round.dropped_share == 0.0 || design == Design::TreeChanged, "{round:?}");
             }

@@ -10,7 +10,7 @@ use crate::measure::{Finally, Gate, Phase, PhaseCell, Usage, pause};
 use crate::{Error, pin};
 
 /// Length of the warm-up: the measured time divided by this number, so one fifth.
-const WARM_UP: u32 = 5;
+pub(crate) const WARM_UP: u32 = 5;
 
 /// The state that all threads of an experiment share.
 #[derive(Debug, Default)]

@@ -459,8 +459,8 @@ impl Sender {
 
     /// Yields the processor if this thread has sent for longer than [`SLICE`](Self::SLICE) and the
     /// link has more senders than there are processors. Returns how long other threads ran
-    /// meanwhile. [`send`](Self::send) and the waiting calls yield by themselves; a loop of
-    /// `try_send` that never sleeps should call this method.
+    /// meanwhile; zero if this thread did not yield. [`send`](Self::send) and the waiting calls
+    /// yield by themselves; a loop of `try_send` that never sleeps should call this method.
     ///
     /// If the thread never yielded, the kernel would take its processor away after a few
     /// milliseconds, most likely while the thread owns a port and sends; all other senders would
@@ -473,9 +473,11 @@ impl Sender {
         self.slice_over = false;
         let clock = self.shared().clock;
         let started = clock.now();
-        if self.shared().crowded() {
-            thread::yield_now();
+        self.slice_start = started;
+        if !self.shared().crowded() {
+            return Duration::ZERO;
         }
+        thread::yield_now();
         self.slice_start = clock.now();
         Duration::from_nanos(self.slice_start.since(started))
     }

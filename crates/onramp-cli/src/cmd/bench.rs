@@ -119,12 +119,17 @@ fn conclude(
     html: Option<&Output>,
 ) -> Result<()> {
     results.outcome.has_results(results.rounds.len())?;
-    let mut done = vec![results.outcome.verdict(), verdict(results)];
-    done.extend(
-        meaning::nothing_delivered(results, kinds).into_iter().map(|why| Err(anyhow!(why))),
-    );
+    let mut done = failures(results, kinds);
     done.push(write(results, kinds, json, html));
     output::all(done)
+}
+
+/// Returns what was wrong with a run, as errors among results that are none: what could not be
+/// measured, a check that failed, a port that died, and methods that delivered nothing.
+pub(crate) fn failures(results: &Results, kinds: &[Kind]) -> Vec<Result<()>> {
+    let nothing = meaning::nothing_delivered(results, kinds).into_iter();
+    let measured = [results.outcome.verdict(), verdict(results)];
+    measured.into_iter().chain(nothing.map(|why| Err(anyhow!(why)))).collect()
 }
 
 /// Prints the table, unless a report goes to standard output, and writes the reports that the user

@@ -183,7 +183,7 @@ fn how(results: &Results) -> Markup {
             (results.machine.onramp) ". Rates are medians; bars end at the median, lines reach "
             "from the worst to the best round. Fairness is Jain's index over the flows: 1 if the "
             "same number was delivered for each. All flows want more than they get, so none is "
-            "unequal because it asked for little. " (results.machine.was_busy().unwrap_or_default())
+            "unequal because it asked for little. " (results.machine.warnings().join(" "))
         }
         "\n"
     }

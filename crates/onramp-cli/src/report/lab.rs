@@ -223,7 +223,7 @@ fn section(document: &Document) -> Markup {
         @if let Some(first) = first.as_ref().filter(|_| document.kind() == aqm::KIND) {
             p class="soft" { "Scenario: " (first.heading) } "\n"
         }
-        @if let Some(warning) = document.was_busy() { p { (warning) } "\n" }
+        @for warning in document.warnings() { p { (warning) } "\n" }
         p class="soft" { (document.machine_summary()) }
         "\n"
         @for (heading, group) in charts::grouped(&charts) {

@@ -33,7 +33,8 @@ pub(crate) struct Row<'a> {
     pub(crate) name: &'a str,
     /// One result for each draw. The first takes the middle of each interval.
     pub(crate) draws: &'a [Value],
-    /// Packets per second: the median of the draws, and the interval of nine tenths of them.
+    /// Packets per second: the median of the draws, and an interval of at least nine tenths of
+    /// them.
     pub(crate) rate: [f64; 3],
     /// The figures of all draws together, each with its heading.
     pub(crate) figures: Vec<(&'static str, String)>,

@@ -19,7 +19,7 @@ pub(crate) fn bench_udp(results: &Results, kinds: &[Kind]) -> String {
     let parameters = &results.parameters;
     let mut text = String::new();
     let _ = writeln!(text, "{}", results.machine.summary());
-    if let Some(warning) = results.machine.was_busy() {
+    for warning in results.machine.warnings() {
         let _ = writeln!(text, "{warning}");
     }
     let _ = writeln!(

@@ -51,6 +51,13 @@ fn assert_spread(row: &Value, key: &str) {
     assert!(min <= median && median <= max, "{key}: {row}");
 }
 
+/// Asserts that `ratios` is an object in which the median at `key`, the least and the greatest
+/// value are all `null`, as in a row that is compared with nothing.
+fn assert_no_spread(ratios: Option<&Value>, key: &str) {
+    let none = ["", "_min", "_max"].map(|end| (format!("{key}{end}"), Value::Null));
+    assert_eq!(ratios, Some(&Value::Object(none.into_iter().collect())));
+}
+
 #[test]
 fn loopback() {
     let (document, table) = results("loopback", "--pairs 2,1,2");
@@ -152,6 +159,7 @@ fn instances() {
     assert_eq!(column(&document, "threads"), [1, 2, 1, 2]);
     assert_eq!(column(&document, "design"), ["mutex", "mutex", "onramp", "onramp"]);
     rows(&document).iter().for_each(|row| assert_spread(row, "scaling"));
+    assert_eq!(document["parameters"]["warm_up_seconds"], 0.04, "a fifth of 0.2 seconds");
     assert!(table.contains("scaling") && table.contains("fairness"), "{table}");
 }
 
@@ -183,7 +191,7 @@ fn qdisc() {
     }
     assert!(table.contains("x binary heap"), "{table}");
     let alone = results_of(0.02, "qdisc", "--flows 1 --kinds pfifo").0;
-    assert!(alone["rows"][0]["ratios_to_binary_heap"]["ns_per_packet"].is_null(), "{alone}");
+    assert_no_spread(alone["rows"][0].get("ratios_to_binary_heap"), "ns_per_packet");
     // Without `--kinds`, a kind that cannot hold the backlog is left out, and the run succeeds.
     let output = run("lab qdisc --flows 1 --seconds 0.02 --rounds 1");
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
@@ -199,8 +207,10 @@ fn control() {
     assert_eq!(column(&document, "design"), designs);
     for row in rows(&document) {
         let disturbed = !["queues", "tree"].contains(&row["design"].as_str().unwrap());
-        let beside = row["ratios_to_elsewhere"]["packets_per_second"].as_f64();
-        assert_eq!(beside.is_some(), row["design"] == "queues-read", "{row}");
+        match row["design"] == "queues-read" {
+            true => assert_spread(&row["ratios_to_elsewhere"], "packets_per_second"),
+            false => assert_no_spread(row.get("ratios_to_elsewhere"), "packets_per_second"),
+        }
         assert_spread(row, "packets_per_second");
         assert_spread(row, "stall_max_ns");
         assert_spread(&row["ratios_to_undisturbed"], "packets_per_second");

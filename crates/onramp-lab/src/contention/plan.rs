@@ -60,11 +60,18 @@ pub struct Plan {
     pub memory: Vec<Memory>,
 }
 
+/// Returns how long threads send before they are measured for the time `window`: a fifth of it, but
+/// at least 20 ms and at most half a second.
+#[must_use]
+pub fn warm_up(window: Duration) -> Duration {
+    (window / 5).clamp(Duration::from_millis(20), Duration::from_millis(500))
+}
+
 impl Plan {
     /// Returns how long the threads of a run send before they are measured.
     #[must_use]
     pub fn warm_up(&self) -> Duration {
-        (self.window / 5).clamp(Duration::from_millis(20), Duration::from_millis(500))
+        warm_up(self.window)
     }
 
     /// Returns all combinations of settings that have `threads` threads, in the order of the first

@@ -61,8 +61,24 @@ fn a_slice_begins_when_the_sender_has_given_way() {
     let gave = sender.give_way();
     assert!((before..=clock.now()).contains(&sender.slice_start));
     assert!(!sender.slice_over);
-    assert!(before + gave <= clock.now(), "no longer than the call took");
+    assert_eq!(gave, Duration::ZERO, "the only sender yields to nobody");
     assert_eq!(sender.give_way(), Duration::ZERO);
+}
+
+/// Among more senders than processors, a sender yields, and says for how long.
+#[test]
+fn a_sender_among_many_gives_way() {
+    let link = Link::devices([Box::new(Null::default()) as Box<_>]).build().expect("a link");
+    let processors = thread::available_parallelism().map_or(1, usize::from);
+    let mut senders: Vec<_> = (0..=processors).map(|_| link.sender()).collect();
+    let sender = &mut senders[0];
+    let clock = sender.shared().clock;
+    sender.slice_over = true;
+    let before = clock.now();
+    let gave = sender.give_way();
+    let after = clock.now();
+    assert!(!gave.is_zero() && before + gave <= after, "no longer than the call took");
+    assert!((before..=after).contains(&sender.slice_start) && !sender.slice_over);
 }
 
 /// The sending calls that may block yield the processor when the sender's time slice (300 µs) is

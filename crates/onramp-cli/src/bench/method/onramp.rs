@@ -95,8 +95,8 @@ impl Worker for Staging {
         }
     }
 
-    fn give_way(&mut self) -> Duration {
-        self.sender.give_way()
+    fn give_way(&mut self) {
+        self.sender.give_way();
     }
 
     fn wait(&mut self, flow: usize, size: usize) {

@@ -28,7 +28,8 @@ const BURST: u32 = 64;
 /// Options that all experiments have.
 #[derive(Debug, clap::Args)]
 pub(super) struct Common {
-    /// Seconds for which each variant is measured in a round, after a warm-up of a fifth of that
+    /// Seconds for which each variant is measured in a round, after a warm-up (docs/json.md says
+    /// how long that is)
     #[arg(long, value_name = "S", default_value = "1", value_parser = seconds)]
     pub(super) seconds: Duration,
     /// Number of rounds; the variants take turns in each round
@@ -237,8 +238,9 @@ impl Run {
         }
         if ![&json, &looks.html].into_iter().flatten().any(Output::is_stdout) {
             let head = machine.map_or_else(String::new, |machine| {
-                let busy = machine.was_busy().map_or_else(String::new, |line| format!("{line}\n"));
-                format!("{}\n{busy}\n", machine.summary())
+                let warnings = machine.warnings().into_iter();
+                let warnings: String = warnings.map(|line| format!("{line}\n")).collect();
+                format!("{}\n{warnings}\n", machine.summary())
             });
             done.push(output::print(&format!("{head}{table}{}", outcome.text())));
         }

@@ -73,7 +73,8 @@ pub(crate) struct Args {
     /// Bind threads to processors, in turn
     #[arg(long)]
     pin: bool,
-    /// Length of each run in seconds, after a warm-up of a fifth of that
+    /// Length of each run in seconds, after a warm-up of a fifth of that, but of at least 0.02 and
+    /// at most 0.5 seconds
     #[arg(long, value_name = "S", default_value = "0.5", value_parser = seconds)]
     seconds: Duration,
     /// Number of rounds; the designs take turns in each round

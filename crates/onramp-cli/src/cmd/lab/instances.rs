@@ -2,6 +2,7 @@
 
 use anyhow::Result;
 use onramp::Spec;
+use onramp_lab::contention::warm_up;
 use onramp_lab::instances::{self, Measurement, Plan, Round};
 use serde_json::{Map, Value, json};
 
@@ -96,6 +97,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         "load": load.name(),
         "burst": load.burst(),
         "seconds": number(plan.window.as_secs_f64()),
+        "warm_up_seconds": number(warm_up(plan.window).as_secs_f64()),
         "rounds": rounds,
     });
     run.conclude("instances", parameters, results, &table(&cells))

@@ -19,7 +19,8 @@ use crate::watch;
 ///
 /// The laboratory's designs, and the transmit paths of older kernels, run under the load of each
 /// measurement. The parameters come from other sources, and none is adjusted to the result. A
-/// prediction is the median of the draws, with the interval in which nine tenths of them lie.
+/// prediction is the median of the draws, with an interval in which at least nine tenths of them
+/// lie: with up to 19 draws, from the least to the greatest.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:

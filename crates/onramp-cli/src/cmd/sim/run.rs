@@ -18,7 +18,8 @@ use crate::watch;
 ///
 /// The simulated machine runs Onramp's own code. Each draw takes other values for what memory and
 /// software cost, within intervals that have public sources; the result is the median of the draws,
-/// and the interval in which nine tenths of them lie.
+/// and an interval in which at least nine tenths of them lie: with up to 19 draws, from the least
+/// to the greatest.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -169,7 +170,7 @@ fn command(args: &Args) -> String {
 fn text(title: &str, draws: &[Value]) -> String {
     let mut text = format!("{title}: the median of {} draws", draws.len());
     if draws.len() > 1 {
-        text.push_str(", with the interval of nine tenths of them");
+        text.push_str(", with an interval of at least nine tenths of them");
     }
     text.push('\n');
     for (heading, cell) in summary::cells(draws) {

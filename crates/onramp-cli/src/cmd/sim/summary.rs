@@ -28,7 +28,7 @@ const FIGURES: &[(&str, &str, (f64, usize))] = &[
     ("changes/change_ns/max", "change max us", (1e3, 1)),
 ];
 
-/// The middle of some draws, and the interval that nine of ten of them lie in.
+/// The middle of some draws, and an interval that at least nine tenths of them lie in.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Spread {
     pub(crate) median: f64,
@@ -36,26 +36,22 @@ pub(crate) struct Spread {
     pub(crate) high: f64,
 }
 
-/// Returns the spread of the figure `key` over the draws; `None` if no draw has it.
+/// Returns the spread of the figure `key` over the draws; `None` if no draw has it. The ends of the
+/// interval are draws: it leaves out a twentieth of the draws, rounded down, on each side. So up to
+/// 19 draws, it reaches from the least to the greatest.
 pub(crate) fn spread(draws: &[Value], key: &str) -> Option<Spread> {
     let pointer = format!("/{key}");
     let mut values: Vec<f64> =
         draws.iter().filter_map(|draw| draw.pointer(&pointer)?.as_f64()).collect();
     values.sort_by(f64::total_cmp);
     let last = values.len().checked_sub(1)?;
-    // The value at a part of the way through the sorted draws.
-    let at = |part: f64| {
-        let place = part * last as f64;
-        let (below, rest) = (place.floor(), place.fract());
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "an index")]
-        let below = below as usize;
-        let above = (below + 1).min(last);
-        values[below] + (values[above] - values[below]) * rest
-    };
-    Some(Spread { median: at(0.5), low: at(0.05), high: at(0.95) })
+    let median = (values[last / 2] + values[last.div_ceil(2)]) / 2.0;
+    let outside = values.len() / 20;
+    Some(Spread { median, low: values[outside], high: values[last - outside] })
 }
 
-/// Returns the median of each figure over the draws, with the interval of nine tenths of them.
+/// Returns the median of each figure over the draws, with the interval of at least nine tenths of
+/// them.
 pub(crate) fn json(draws: &[Value]) -> Value {
     let figures = FIGURES.iter().filter_map(|(key, ..)| {
         let Spread { median, low, high } = spread(draws, key)?;
@@ -119,6 +115,21 @@ mod tests {
         let want = [("Mpps", "10.00 (1.00-19.00)"), ("send p50 ns", "10 (1-19)")];
         assert_eq!(cells, want.map(|(heading, cell)| (heading, cell.to_owned())), "no others");
         assert_eq!(spread(&[], "packets_per_second"), None);
+    }
+
+    /// At least nine tenths of the draws lie in the interval, however few there are, and no more
+    /// than that needs.
+    #[test]
+    fn the_interval_has_nine_tenths_of_the_draws() {
+        let ends = [(1, (1, 1)), (2, (1, 2)), (3, (1, 3)), (5, (1, 5)), (9, (1, 9)), (19, (1, 19))];
+        let more = [(20, (2, 19)), (21, (2, 20)), (39, (2, 38)), (40, (3, 38)), (100, (6, 95))];
+        for (count, (low, high)) in ends.into_iter().chain(more) {
+            let draws: Vec<_> = (1..=count).map(|n| json!({ "figure": n })).collect();
+            let found = spread(&draws, "figure").expect("draws have it");
+            assert_eq!((found.low, found.high), (f64::from(low), f64::from(high)), "of {count}");
+            assert_eq!(found.median, f64::from(count + 1) / 2.0, "of {count}");
+            assert!(10 * (high - low + 1) >= 9 * count, "of {count}");
+        }
     }
 
     #[test]

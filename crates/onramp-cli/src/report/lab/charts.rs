@@ -60,7 +60,7 @@ fn scaling(document: &Document, key: &str, axis: &str) -> Option<Chart> {
         highlighted: document.is_ours(series),
     };
     let lines = Lines {
-        title: capital(&label(key)),
+        title: capital(&document.label(key)),
         across: Across {
             name: label(axis),
             words: words::plain,
@@ -131,7 +131,7 @@ fn bars_of(
     let base = base.map_or_else(String::new, |base| format!("; × {}", base.called));
     let with = if place.is_empty() { String::new() } else { format!(", {place}") };
     let bars = Bars {
-        title: format!("{}{with}{which}{base}", capital(&label(key))),
+        title: format!("{}{with}{which}{base}", capital(&document.label(key))),
         bars,
         words: words(key),
     };
@@ -162,7 +162,7 @@ fn histogram(document: &Document, key: &str, at: Option<u64>) -> Option<Chart> {
     let (place, suffix) = place(document, at);
     let with = if place.is_empty() { String::new() } else { format!(", {place}") };
     let lines = Lines {
-        title: format!("{}: share of the calls{with}", capital(&label(key))),
+        title: format!("{}: share of the calls{with}", capital(&document.label(key))),
         across: Across {
             name: "duration, powers of two".to_owned(),
             words: words::nanoseconds,
@@ -172,7 +172,7 @@ fn histogram(document: &Document, key: &str, at: Option<u64>) -> Option<Chart> {
         words: words::percent,
         labels: Labels::List,
     };
-    let heading = format!("Histograms: {}", label(key));
+    let heading = format!("Histograms: {}", document.label(key));
     let name = format!("{}{suffix}", slug(key));
     Some(Chart { name, heading, scene: lines.draw()? })
 }

@@ -3,10 +3,11 @@
 use std::collections::HashMap;
 
 use onramp_lab::contention::Design;
+use onramp_lab::control;
 use serde_json::{Map, Value};
 
 use super::{Story, at, story, words};
-use crate::watch;
+use crate::{machine, watch};
 
 /// The results of one experiment, as the experiment wrote them.
 #[derive(Debug)]
@@ -45,13 +46,23 @@ pub(super) struct Row {
 /// this design that has the same settings and the same place on the axis.
 #[derive(Clone, Debug)]
 pub(super) struct Base {
-    /// The name of the base: a design, or in `onramp lab kernel` a path (`kernel` or `onramp`).
-    pub(super) main: String,
+    of: BaseOf,
     /// How captions call the base: its name, and the settings that are the same in both compared
     /// rows.
     pub(super) called: String,
     /// Whether the experiment itself compared the designs, round by round, and wrote the ratios.
     pub(super) measured: bool,
+}
+
+/// Which design is the base of a row.
+#[derive(Clone, Debug)]
+enum BaseOf {
+    /// The design of this name, for all rows. In `onramp lab kernel` and `onramp lab wire` it is a
+    /// path, such as `kernel` or `bridge`.
+    All(String),
+    /// In `onramp lab control`, the design that has the same kind of link as the row, and no thread
+    /// that reads or changes the link.
+    Undisturbed,
 }
 
 /// The value of a figure: a median, with the least and the greatest value if there were rounds.
@@ -104,6 +115,14 @@ impl Document {
         let Some(objects) = objects else {
             return Err(format!("one of its rows is not an object; {want}"));
         };
+        let paths;
+        let objects = match kind {
+            "wire" => {
+                paths = rows_of_wire(&objects);
+                paths.iter().collect()
+            }
+            _ => objects,
+        };
         let axis = axis(&objects);
         let asked = whole.get("parameters").and_then(Value::as_object);
         let names = names(&objects, axis, asked);
@@ -136,6 +155,11 @@ impl Document {
 
     pub(super) fn story(&self) -> Option<&'static Story> {
         story(&self.kind)
+    }
+
+    /// Returns the label that people see for the figure at `key`.
+    pub(super) fn label(&self, key: &str) -> String {
+        words::label_in(&self.kind, key)
     }
 
     pub(super) fn title(&self) -> String {
@@ -183,17 +207,17 @@ impl Document {
         watch::missing(&self.whole)
     }
 
-    /// Returns a warning if other programs kept the machine busy before the experiment ran.
-    pub(super) fn was_busy(&self) -> Option<String> {
+    /// Returns warnings to readers of the figures: that the program was built without optimisation,
+    /// which documents of older versions do not tell, and that other programs kept the machine busy
+    /// before the experiment ran.
+    pub(super) fn warnings(&self) -> Vec<String> {
         let machine = self.part("machine");
         let number = |key| machine.get(key).and_then(Value::as_f64);
-        let (load, cpus) = (number("load_1m")?, number("cpus")?);
-        (load > cpus / 2.0).then(|| {
-            format!(
-                "The machine was busy before the run (load {load:.1} on {cpus} CPUs): trust \
-                 ratios more than rates."
-            )
-        })
+        let busy = number("load_1m").zip(number("cpus"));
+        let busy = busy.and_then(|(load, cpus)| machine::was_busy(load, cpus));
+        let slow = machine.get("optimised").is_some_and(|optimised| optimised == false);
+        let slow = slow.then(|| machine::NOT_OPTIMISED.to_owned());
+        slow.into_iter().chain(busy).collect()
     }
 
     /// Returns the names of the series, each once, in the order of the rows: the oldest design
@@ -253,25 +277,30 @@ impl Document {
     /// Returns the row that `row` is compared with: the row of the base (the design that others are
     /// compared with) that has the same settings and the same place on the axis.
     pub(super) fn base_of(&self, row: &Row) -> Option<&Row> {
-        let base = self.base()?;
+        let base = self.base()?.name_for(row)?;
         let same =
-            |other: &&Row| other.main == base.main && other.rest == row.rest && other.at == row.at;
+            |other: &&Row| other.main == base && other.rest == row.rest && other.at == row.at;
         self.rows.iter().find(same)
     }
 
     /// Whether `row` belongs to the base, so that other rows are compared with it.
     pub(super) fn is_base(&self, row: &Row) -> bool {
-        self.base().is_some_and(|base| base.main == row.main)
+        self.base().is_some_and(|base| base.name_for(row) == Some(row.main.as_str()))
+    }
+
+    /// Whether rows are compared with different designs.
+    pub(super) fn has_several_bases(&self) -> bool {
+        self.base().is_some_and(|base| matches!(base.of, BaseOf::Undisturbed))
     }
 
     /// Whether `row` is compared with another row, which has the same settings and the same place
     /// on the axis.
     pub(super) fn has_partner(&self, row: &Row) -> bool {
-        let base = self.base().map(|base| &base.main);
+        let Some(base) = self.base() else { return false };
         let pair =
             |other: &&Row| other.main != row.main && other.rest == row.rest && other.at == row.at;
-        let is_base = |row: &Row| Some(&row.main) == base;
-        self.rows.iter().filter(pair).any(|other| is_base(other) || is_base(row))
+        let with = |one: &Row, other: &Row| base.name_for(one) == Some(other.main.as_str());
+        self.rows.iter().filter(pair).any(|other| with(row, other) || with(other, row))
     }
 
     /// Returns a number that is the same for all rows with the same settings, in the order in which
@@ -334,11 +363,25 @@ impl Document {
         all.iter().filter_map(Value::as_object).find(about)
     }
 
+    /// Returns the ratios of the figure `packets_per_second` in `onramp lab control` to that of the
+    /// design whose second thread reads another link: the name of that design, and each row that
+    /// has such a ratio.
+    pub(super) fn beside_elsewhere(&self) -> Option<(&'static str, Vec<(&Row, Figure)>)> {
+        let base = control_design("queues-read")?.elsewhere()?.name();
+        let ratio = |row| Some((row, Figure::of(at(row, ELSEWHERE)?.as_object()?, RATE)?));
+        let rows: Vec<_> = self.rows.iter().filter_map(ratio).collect();
+        (!rows.is_empty()).then_some((base, rows))
+    }
+
     /// Returns the base: the design that the experiment itself compared with; or else `busylock` or
     /// `llist`, if there are rows of them; or else the first design that is not highlighted.
     fn find_base(&self) -> Option<Base> {
         let mut tables = self.rows.iter().map(|row| &row.values).chain([&self.whole]);
         let named = tables.find_map(ratios_key);
+        if named.is_some_and(|(key, _)| key == UNDISTURBED) {
+            let called = "its own link, undisturbed".to_owned();
+            return Some(Base { of: BaseOf::Undisturbed, called, measured: true });
+        }
         let named = named.map(|(key, _)| key[RATIOS.len()..].replace('_', "-"));
         let mains = || self.rows.iter().map(|row| row.main.as_str());
         let base = |main: &str, measured| {
@@ -346,7 +389,7 @@ impl Document {
                 true => format!("{main} with the same {}", self.rest_labels()),
                 false => main.to_owned(),
             };
-            Some(Base { main: main.to_owned(), called, measured })
+            Some(Base { of: BaseOf::All(main.to_owned()), called, measured })
         };
         if let Some(name) = named.filter(|name| mains().any(|main| main == name)) {
             return base(&name, true);
@@ -367,6 +410,17 @@ impl Document {
     pub(super) fn first_place(&self) -> Option<u64> {
         let asked = self.part("parameters").get(self.axis?).and_then(Value::as_array);
         asked.and_then(|all| all.first()?.as_u64()).or_else(|| self.places().first().copied()?)
+    }
+}
+
+impl Base {
+    /// Returns the name of the design that `row` is compared with; `None` if the program does not
+    /// know it.
+    fn name_for(&self, row: &Row) -> Option<&str> {
+        match &self.of {
+            BaseOf::All(main) => Some(main),
+            BaseOf::Undisturbed => Some(control_design(&row.main)?.undisturbed().name()),
+        }
     }
 }
 
@@ -431,6 +485,36 @@ impl Figure {
 fn ratios_key(map: &Map<String, Value>) -> Option<(&str, &Value)> {
     let (key, value) = map.iter().find(|(key, _)| key.starts_with(RATIOS))?;
     Some((key, value))
+}
+
+/// Returns the design of `onramp lab control` that has this name.
+fn control_design(name: &str) -> Option<control::Design> {
+    control::Design::ALL.into_iter().find(|design| design.name() == name)
+}
+
+/// Returns the rows of `onramp lab wire` in the form that the rows of other experiments have: the
+/// ratios to the bridge are in an object of their own, under the keys of the figures, and a row
+/// without a shaper has a text that says so. If there are no rows of the bridge, the ratios are
+/// left out.
+fn rows_of_wire(rows: &[&Map<String, Value>]) -> Vec<Map<String, Value>> {
+    let bridge = rows.iter().any(|row| row.get("path").is_some_and(|path| path == "bridge"));
+    let row = |row: &&Map<String, Value>| {
+        let (mut row, mut ratios) = ((*row).clone(), Map::new());
+        for (key, figure) in TO_BRIDGE {
+            for end in ["", "_min", "_max"] {
+                let ratio = row.shift_remove(&format!("{key}{end}"));
+                ratios.extend(ratio.map(|ratio| (format!("{figure}{end}"), ratio)));
+            }
+        }
+        if bridge {
+            row.insert(format!("{RATIOS}bridge"), ratios.into());
+        }
+        if let Some(shaper) = row.get_mut("shaper").filter(|shaper| shaper.is_null()) {
+            *shaper = "no shaper".into();
+        }
+        row
+    };
+    rows.iter().map(row).collect()
 }
 
 /// Returns the key of the axis: the first of [`AXES`] that has a whole number in all rows.
@@ -504,6 +588,17 @@ fn is_name(kind: &str) -> bool {
 const PREFIX: &str = "onramp.lab.";
 const VERSION: u64 = 1;
 const RATIOS: &str = "ratios_to_";
+/// The keys of the ratios in rows of `onramp lab control`.
+const UNDISTURBED: &str = "ratios_to_undisturbed";
+const ELSEWHERE: &str = "ratios_to_elsewhere";
+/// The figure of these ratios.
+pub(super) const RATE: &str = "packets_per_second";
+/// The keys of the ratios in rows of `onramp lab wire`, and the figure of each.
+const TO_BRIDGE: [(&str, &str); 3] = [
+    ("rate_to_bridge", RATE),
+    ("cpu_to_bridge", "cpu_ns_per_packet"),
+    ("equal_load_cpu_to_bridge", "equal_load_cpu_ns_per_packet"),
+];
 /// The keys of the numbers that the axis of a report may show.
 const AXES: [&str; 9] =
     ["threads", "pairs", "senders", "cpus", "clients", "queues", "flows", "ports", "rate"];

@@ -1,7 +1,7 @@
 //! Puts the most important figures of an experiment into sentences.
 
 use super::data::{Document, Row, is_quotient};
-use super::words::{capital, count, label, large, words};
+use super::words::{capital, count, large, words};
 
 /// Returns one sentence about the most important figure at the last place of the axis.
 pub(super) fn headline(document: &Document) -> String {
@@ -20,7 +20,7 @@ pub(super) fn headline(document: &Document) -> String {
             [(ours, base)] => both(document, ours, base, key)?,
             _ => range(document, &pairs, key)?,
         };
-        Some(format!("{}{place}{}: {said}.", capital(&label(key)), better(key)))
+        Some(format!("{}{place}{}: {said}.", capital(&document.label(key)), better(key)))
     });
     told.unwrap_or_else(|| "Nothing was measured.".to_owned())
 }
@@ -92,10 +92,14 @@ pub(super) fn sentences(document: &Document) -> Vec<String> {
 }
 
 /// Returns sentences that compare Onramp with the base (the design that others are compared with)
-/// at one place of the axis. If Onramp itself is the base, there is a sentence for each of the
-/// other designs.
+/// at one place of the axis. If Onramp itself is the base, or if designs have different bases,
+/// there is a sentence for each design that is no base.
 fn compared(document: &Document, at: Option<u64>) -> Vec<String> {
-    let subjects = subjects(document, at);
+    let mut subjects = subjects(document, at);
+    if document.has_several_bases() {
+        let rows = document.rows().iter();
+        subjects = rows.filter(|row| row.at == at && !document.is_base(row)).collect();
+    }
     subjects.into_iter().filter_map(|subject| sentence(document, subject)).collect()
 }
 
@@ -139,7 +143,7 @@ fn sentence(document: &Document, row: &Row) -> Option<String> {
                 }
                 format!("rate divided by that with {}", count(first, axis))
             }
-            _ => label(key),
+            _ => document.label(key),
         };
         Some(format!("{label} {}{}", words(figure.median), theirs.unwrap_or_default()))
     };

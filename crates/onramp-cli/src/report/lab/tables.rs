@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 
 use super::at;
 use super::charts::{Bucket, buckets};
-use super::data::{Document, Figure, Row};
+use super::data::{Document, Figure, RATE, Row};
 use super::words::{self, count, label, words};
 use crate::report::page;
 use crate::report::table::dash;
@@ -16,6 +16,7 @@ pub(super) fn all(document: &Document) -> Markup {
         h3 { "Figures" }
         (figures(document))
         (ratios(document))
+        (beside_elsewhere(document))
         @for group in groups(document) { (percentiles(document, group)) }
         (locks(document))
         @for key in histogram_paths(document) { (histogram(document, &key)) }
@@ -45,7 +46,10 @@ fn names(document: &Document, row: &Row) -> Vec<String> {
 fn figures(document: &Document) -> Markup {
     let spreads = document.spreads();
     let plain = plain_paths(document);
-    let labels = spreads.iter().map(|key| label(key)).chain(plain.iter().map(|key| label(key)));
+    let labels = spreads
+        .iter()
+        .map(|key| document.label(key))
+        .chain(plain.iter().map(|key| document.label(key)));
     let head = head(document, labels);
     let row = |row: &Row| {
         let mut cells = names(document, row);
@@ -60,8 +64,9 @@ fn figures(document: &Document) -> Markup {
 /// Returns the table of ratios to the base (the design that others are compared with).
 fn ratios(document: &Document) -> Markup {
     let Some(base) = document.base() else { return html! {} };
-    let spread =
-        |ratios: &Map<String, Value>, key: &str| ratios.contains_key(&format!("{key}_min"));
+    let spread = |ratios: &Map<String, Value>, key: &str| {
+        ratios.get(&format!("{key}_min")).is_some_and(Value::is_number)
+    };
     let mut keys: Vec<&str> = Vec::new();
     for ratios in document.rows().iter().filter_map(|row| document.ratios(row)) {
         let story = |key: &str| document.figures().contains(&key) && ratios.contains_key(key);
@@ -87,7 +92,23 @@ fn ratios(document: &Document) -> Markup {
     }
     html! {
         h3 { "Divided by the figure of " (base.called) ", " (how_compared(document, &keys)) }
-        (table(document, &head(document, keys.iter().map(|key| label(key))), &rows))
+        (table(document, &head(document, keys.iter().map(|key| document.label(key))), &rows))
+    }
+}
+
+/// Returns the table of ratios to the design of `onramp lab control` whose second thread reads
+/// another link.
+fn beside_elsewhere(document: &Document) -> Markup {
+    let Some((base, rows)) = document.beside_elsewhere() else { return html! {} };
+    let cells = |(row, ratio): &(&Row, Figure)| {
+        let mut cells = names(document, row);
+        cells.push(cell("", Some(*ratio)));
+        cells
+    };
+    let rows: Vec<_> = rows.iter().map(cells).collect();
+    html! {
+        h3 { "Divided by the figure of " (base) ", in the same round" }
+        (table(document, &head(document, [document.label(RATE)]), &rows))
     }
 }
 
@@ -99,7 +120,7 @@ pub(super) fn how_compared(document: &Document, keys: &[&str]) -> String {
         (_, []) => "in the same round".to_owned(),
         ([], _) => "median by median".to_owned(),
         (_, medians) => {
-            let labels: Vec<_> = medians.iter().map(|key| label(key)).collect();
+            let labels: Vec<_> = medians.iter().map(|key| document.label(key)).collect();
             format!("in the same round; {} median by median", labels.join(" and "))
         }
     }
@@ -129,7 +150,7 @@ fn percentiles(document: &Document, group: &str) -> Markup {
     let measured = document.rows().iter().filter(|row| at(row, group).is_some());
     let columns = parts.map(label).into_iter().chain(["samples".to_owned()]);
     html! {
-        h3 { "Latency: " (label(group)) }
+        h3 { "Latency: " (document.label(group)) }
         (table(document, &head(document, columns), &measured.map(row).collect::<Vec<_>>()))
     }
 }
@@ -234,7 +255,7 @@ fn histogram(document: &Document, path: &str) -> Markup {
     let designs = series.iter().map(|name| (*name).to_owned());
     let head: Vec<_> = ["from, below".to_owned()].into_iter().chain(axis).chain(designs).collect();
     html! {
-        h3 { "Histogram: " (label(path)) }
+        h3 { "Histogram: " (document.label(path)) }
         (table(document, &head, &rows))
     }
 }

@@ -1,5 +1,6 @@
 //! Tests of the pages and charts that are made of documents written by hand.
 
+mod bases;
 mod pairs;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -303,6 +304,17 @@ fn a_busy_machine_is_told() {
     value["machine"]["load_1m"] = 1.0.into();
     assert!(!assert_whole(&value).contains("was busy"), "half of them");
     value["machine"]["load_1m"] = 1.5.into();
+    assert!(assert_whole(&value).contains(told));
+}
+
+#[test]
+fn a_build_without_optimisation_is_told() {
+    let told = "The program was built without optimisation";
+    let mut value = contention();
+    assert!(!assert_whole(&value).contains(told), "an older version did not say");
+    value["machine"]["optimised"] = true.into();
+    assert!(!assert_whole(&value).contains(told));
+    value["machine"]["optimised"] = false.into();
     assert!(assert_whole(&value).contains(told));
 }
 

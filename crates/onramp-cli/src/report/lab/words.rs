@@ -7,6 +7,12 @@ use serde_json::{Map, Value};
 use crate::report::chart::Words;
 use crate::report::table::dash;
 
+/// Returns the label that people see for the figure at `key` of the experiment `kind`.
+pub(super) fn label_in(kind: &str, key: &str) -> String {
+    let own = OWN_LABELS.iter().find(|(one, known, _)| (*one, *known) == (kind, key));
+    own.map_or_else(|| label(key), |(.., label)| (*label).to_owned())
+}
+
 /// Returns the label that people see for the figure at `key`. `key` may be a path of keys joined by
 /// dots.
 pub(super) fn label(key: &str) -> String {
@@ -157,9 +163,16 @@ pub(super) fn large(value: f64) -> String {
 
 const GIB: f64 = (1_u64 << 30) as f64;
 
-const LABELS: [(&str, &str); 50] = [
+/// Labels of figures that have another meaning in each experiment: the experiment, the key and the
+/// label.
+const OWN_LABELS: [(&str, &str, &str); 2] = [
+    ("pacing", "lost_share", "time lost by late runners"),
+    ("wire", "lost_share", "datagrams that did not arrive"),
+];
+
+const LABELS: [(&str, &str); 51] = [
     ("error_ns", "error of the departure"),
-    ("lost_share", "time lost by late runners"),
+    ("equal_load_cpu_ns_per_packet", "CPU per packet at the same load"),
     ("slack_ns", "slack"),
     ("spin_ns", "spin"),
     ("operation_ns", "a reading or a change"),
@@ -200,6 +213,7 @@ const LABELS: [(&str, &str); 50] = [
     ("memory_bytes", "memory"),
     ("load_1m", "load in the minute before"),
     ("onramp", "Onramp"),
+    ("optimised", "built with optimisation"),
     ("started_unix", "started"),
     ("goodput_bits_per_second", "goodput, bits a second"),
     ("completion_ns", "short flow"),
