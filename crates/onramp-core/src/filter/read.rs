@@ -125,6 +125,12 @@ impl FilterSpec {
         }
     }
 
+    /// Returns a copy as it is listed among the filters of the chain and preference of `home`.
+    pub(super) fn seen_from(&self, home: &Self) -> Self {
+        let (chain, chain_born) = (home.chain, home.chain_born);
+        Self { chain, chain_born, pref: home.pref, protocol: home.protocol, ..self.clone() }
+    }
+
     /// Whether the protocol of the packet is the one for which the filter was added.
     #[inline]
     pub(super) fn takes(&self, look: &mut Look, pkt: &Packet) -> bool {

@@ -28,6 +28,10 @@ use crate::base::{ConfigError, Handle};
 
 const CHAIN_MAX: u32 = 0x0fff_ffff;
 
+/// Stands in place of a chain where the tables are that all `u32` filters of a qdisc or class
+/// share. No chain has this number, so no packet meets these filters by their preference.
+pub(super) const SHARED: u32 = u32::MAX;
+
 /// A chain and a preference, which together name a group of filters.
 type Name = (u32, u16);
 
@@ -336,7 +340,10 @@ impl Table {
         }
         let (place, group) = self.group(at, head, Some(kind))?;
         let handle = read_handle(kind, word, words)?;
-        place.find(group, handle).ok_or_else(|| no_handle(word))
+        let there = place.find(group, handle).ok_or_else(|| no_handle(word))?;
+        // A table or node of another group is shown as one of the preference that the line names.
+        let own = group.specs().next();
+        Ok(own.map_or_else(|| there.clone(), |own| Arc::new(there.seen_from(own))))
     }
 
     /// Returns the group of filters that have the chain and the preference of a line.
@@ -414,12 +421,9 @@ impl Table {
         let Some(place) = self.places.get_mut(&at) else { return };
         let names: Vec<_> = place.groups.range(first..=last).map(|(name, _)| *name).collect();
         for name in names {
-            let Some(group) = place.forget_group(name) else { continue };
-            for filter in group.into_filters() {
-                self.books.numbers.give_back(&filter, None);
-                self.books.changed.gone.push(filter);
-            }
+            place.remove_group(name, &mut self.books);
         }
+        place.forget_shared(&mut self.books);
         if place.groups.is_empty() {
             self.places.remove(&at);
         }

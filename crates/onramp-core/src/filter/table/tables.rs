@@ -1,5 +1,9 @@
-//! The hash tables of `u32` at a qdisc or class: which preference created each table, and which
-//! numbers of tables and of nodes (filters in a table) are taken.
+//! The hash tables of `u32` at a qdisc or class: in which group each table is, and which numbers of
+//! tables and of nodes (filters in a table) are taken.
+//!
+//! The first table of a preference is in the group of its preference, and is deleted with it. As in
+//! Linux, all preferences share the tables that a `divisor` makes: these are in groups of their own
+//! (`SHARED`), which are deleted with the last preference of kind `u32`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,7 +12,7 @@ use super::super::Matcher;
 use super::super::read::{FilterSpec, Rank};
 use super::super::words::{COUNT_BITS, NODE, TABLE, TABLE_BITS};
 use super::group::Group;
-use super::{Name, refused};
+use super::{Name, SHARED, refused};
 use crate::base::ConfigError;
 use crate::base::error::Errno;
 
@@ -95,8 +99,8 @@ impl Tables {
         Ok(Arc::new(filter.table(handle, (born, 0), serial)))
     }
 
-    /// Returns the chain and preference that created the table in which `handle` is, or `None` if
-    /// there is no such table.
+    /// Returns the name of the group of the table in which `handle` is, or `None` if there is no
+    /// such table.
     pub(super) fn owner(&self, handle: u32) -> Option<Name> {
         self.owned.get(&(handle & TABLE)).map(|table| table.by)
     }
@@ -111,7 +115,9 @@ impl Tables {
     ) -> Result<(Name, Rank), ConfigError> {
         let name = (filter.chain, filter.pref);
         let (table, link) = match &filter.matcher {
-            Matcher::Table(divisor) => return self.settle_table(filter, there, *divisor, name),
+            Matcher::Table(divisor) => {
+                return self.settle_table(filter, there, *divisor, name.1);
+            }
             Matcher::U32(node) => (node.table, node.link),
             _ => (None, None),
         };
@@ -146,7 +152,7 @@ impl Tables {
         filter: &mut FilterSpec,
         there: Option<&FilterSpec>,
         divisor: u32,
-        by: Name,
+        pref: u16,
     ) -> Result<(Name, Rank), ConfigError> {
         if let Some(there) = there {
             let said = "cls_u32: Key node id cannot be zero";
@@ -157,6 +163,7 @@ impl Tables {
             table => table,
         };
         self.born += 1;
+        let by = (SHARED, pref);
         self.owned.insert(filter.handle, Owned { by, born: self.born, divisor, root: false });
         Ok((by, (self.born, 0)))
     }
@@ -265,10 +272,5 @@ impl Tables {
         if self.owned.is_empty() {
             self.next = 0;
         }
-    }
-
-    /// Whether at most one preference has filters of kind `u32`.
-    pub(super) fn are_alone(groups: &BTreeMap<Name, Group>) -> bool {
-        groups.values().filter(|group| group.kind == "u32").take(2).count() < 2
     }
 }

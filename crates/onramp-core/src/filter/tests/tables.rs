@@ -3,7 +3,7 @@
 
 use onramp_queue::Packet;
 
-use super::super::{Decision, How, Table};
+use super::super::{Decision, Filters, How, Table};
 use super::tools::{TEXT, all, apply, are_wrong, json, options, ports, text, v4};
 use super::{PLACE, ask, class, filters, packet, try_filters, try_table};
 use crate::Setup;
@@ -264,7 +264,8 @@ fn tables_are_numbered() {
     apply(&mut table, How::Add, "pref 1 handle 5: u32 divisor 1").expect("a number of its own");
     apply(&mut table, How::Delete, "pref 77").expect("it is there");
     apply(&mut table, How::Add, "pref 3000 u32").expect("room again");
-    assert_eq!(handles(&table).last(), Some(&((0x800 + 76) << 20)));
+    let [.., last, 0x50_0000] = handles(&table)[..] else { panic!("the shared table is last") };
+    assert_eq!(last, (0x800 + 76) << 20);
     let second = apply(&mut table, How::Add, "pref 3000 u32 divisor 8");
     assert!(second.is_err(), "a table made by hand takes such a number, too");
 }
@@ -791,6 +792,86 @@ fn preferences_share_their_tables() {
     apply(&mut table, How::Replace, &format!("pref 2 {node} 1:2")).expect("another class");
     let classes = table.at(PLACE).filter_map(|filter| filter.class);
     assert_eq!(classes.map(|class| class.minor).collect::<Vec<_>>(), [2], "one node");
+}
+
+/// Deletes and adds filters as a Linux 7.2 lists them: a table that a `divisor` has made lives, with
+/// its nodes, until the last `u32` preference goes. It is listed while its preference is in use.
+#[test]
+fn tables_live_until_the_last_preference_goes() {
+    let mut table = try_table(&[
+        "protocol ip pref 20 handle 2: u32 divisor 1",
+        "protocol ip pref 21 u32 ht 2:: match ip protocol 17 0xff classid 1:4",
+        "protocol ip pref 21 u32 match u32 0 0 link 2:",
+    ])
+    .expect("room");
+    apply(&mut table, How::Delete, "protocol ip pref 20").expect("it is there");
+    assert_eq!(handles(&table), [0x8010_0000, 0x8010_0800, 0x20_0000, 0x20_0800]);
+    assert!(!all(&table).contains("pref 20"), "{}", all(&table));
+    let more = "protocol ip pref 21 u32 ht 2:: match ip protocol 6 0xff classid 1:5";
+    apply(&mut table, How::Add, more).expect("the table is there");
+    let mut running = Filters::default();
+    running.set(table.at(PLACE));
+    assert_eq!(ask(&mut running, &mut packet(&v4(17, &[], &[]))), class(4));
+    assert_eq!(ask(&mut running, &mut packet(&v4(6, &[], &[]))), class(5));
+    // Each chain that uses the preference again lists the table.
+    for chain in [0, 3] {
+        let line = format!("protocol ip chain {chain} pref 20 u32 match u32 1 1 classid 1:5");
+        apply(&mut table, How::Add, &line).expect("room");
+    }
+    let shown: Vec<String> = all(&table)
+        .lines()
+        .filter_map(|line| Some(line.split_once("pref 20 u32 chain ")?.1.to_owned()))
+        .map(|line| line.split(" order").next().unwrap_or_default().to_owned())
+        .collect();
+    let tables = ["fh 803: ht divisor 1 ", "fh 803::800", "fh 802: ht divisor 1 ", "fh 802::800"];
+    let shared = ["fh 2: ht divisor 1 ", "fh 2::800", "fh 2::801"];
+    let want: Vec<String> = [0, 3]
+        .iter()
+        .flat_map(|chain| {
+            let parts = [""].iter().chain(&tables).chain(&shared);
+            parts.map(move |part| format!("{chain} {part}"))
+        })
+        .collect();
+    assert_eq!(shown, want);
+    for name in ["chain 3 pref 20", "pref 20", "pref 21"] {
+        assert!(handles(&table).contains(&0x20_0000), "{name} is left");
+        apply(&mut table, How::Delete, name).expect(name);
+    }
+    assert_eq!(handles(&table), [0; 0]);
+    // A node may be what keeps the last preference; it goes with the table.
+    let lines = ["pref 1 handle 2: u32 divisor 1", "pref 1 u32 ht 2: match u32 1 1 classid 1:1"];
+    let mut table = try_table(&lines).expect("room");
+    apply(&mut table, How::Delete, "pref 1 handle 2: u32").expect("no node links to it");
+    assert_eq!(handles(&table), [0; 0]);
+}
+
+/// A node that is added to the table of another preference has the protocol and the chain of that
+/// preference.
+#[test]
+fn a_node_is_listed_where_its_table_is() {
+    let table = try_table(&[
+        "protocol ip pref 20 handle 3: u32 divisor 16",
+        "protocol ipv6 pref 21 chain 2 u32 ht 3:2: match u32 0 0 classid 1:2",
+        "protocol ipv6 pref 21 chain 2 u32 ht 800: match u32 0 0 classid 1:2",
+    ])
+    .expect("room");
+    let listed = all(&table);
+    let starts: Vec<&str> = listed
+        .lines()
+        .filter_map(|line| line.strip_prefix("filter ")?.split(" order").next())
+        .collect();
+    assert_eq!(
+        starts,
+        [
+            "protocol ip pref 20 u32 chain 0 ",
+            "protocol ip pref 20 u32 chain 0 fh 3: ht divisor 16 ",
+            "protocol ip pref 20 u32 chain 0 fh 3:2:800",
+            "protocol ip pref 20 u32 chain 0 fh 800: ht divisor 1 ",
+            "protocol ip pref 20 u32 chain 0 fh 800::800",
+            "protocol ipv6 pref 21 u32 chain 2 ",
+            "protocol ipv6 pref 21 u32 chain 2 fh 801: ht divisor 1 ",
+        ]
+    );
 }
 
 /// A filter means a device, and not its name: the name in its words is the present one.
