@@ -92,6 +92,7 @@ mod show;
 mod table;
 #[cfg(test)]
 mod tests;
+mod text;
 mod words;
 
 use std::collections::BTreeMap;

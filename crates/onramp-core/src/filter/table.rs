@@ -6,6 +6,7 @@
 //! Differs: filters do not share actions.
 //! Invariant: adding, changing or deleting one of n filters takes about log n steps.
 
+mod again;
 mod group;
 mod numbers;
 mod place;
@@ -18,11 +19,11 @@ use std::sync::Arc;
 use self::group::Group;
 use self::numbers::Numbers;
 use self::place::Place;
-use super::Matcher;
 use super::edit::{Changed, FilterEdit};
 use super::head::Head;
 use super::read::{FilterSpec, is_sent, read_handle, read_kind};
 use super::reader::Reader;
+use super::text::Line;
 use crate::base::error::Errno;
 use crate::base::{ConfigError, Handle};
 
@@ -367,15 +368,9 @@ impl Table {
         groups.flat_map(Group::specs)
     }
 
-    /// Returns the filters at the qdisc or class `at` in an order in which lines can add them again
-    /// with the same result.
-    pub(crate) fn to_add(&self, at: Handle) -> Vec<&FilterSpec> {
-        let groups = self.places.get(&at).into_iter().flat_map(|place| place.groups.values());
-        let mut filters: Vec<_> = groups.flat_map(Group::to_add).collect();
-        // A node of `u32` refers to hash tables, possibly of another preference, so all tables must
-        // be added before the nodes.
-        filters.sort_by_key(|filter| !matches!(filter.matcher, Matcher::Table(_)));
-        filters
+    /// Returns the lines that make the filters at the qdisc or class `at` again.
+    pub(crate) fn lines(&self, at: Handle) -> Vec<Line> {
+        self.places.get(&at).map(Place::lines).unwrap_or_default()
     }
 
     /// Returns where filters exist at a qdisc and its classes: the minor numbers of these classes,

@@ -29,6 +29,13 @@ pub(super) struct Place {
 }
 
 impl Place {
+    /// Whether there is a `u32` hash table with this handle.
+    pub(super) fn has_table(&self, handle: u32) -> bool {
+        self.tables.owner(handle).is_some()
+    }
+}
+
+impl Place {
     /// Returns the filter of a group with the handle `handle`, or `None` if there is none.
     pub(super) fn find(&self, group: &Group, handle: u32) -> Option<Arc<FilterSpec>> {
         if group.kind == "u32" { self.find_u32(handle) } else { group.get(handle) }
@@ -69,6 +76,9 @@ impl Place {
         let born = *self.chains.get(&filter.chain).unwrap_or(&self.born);
         filter.chain_born = born;
         let new = !self.groups.contains_key(&name);
+        if let (Matcher::Root, handle @ 1..) = (&filter.matcher, filter.handle) {
+            self.tables.check_root(handle, new)?;
+        }
         if new {
             let mut group = Group::of(&filter);
             if filter.kind == "u32" {

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use super::super::Matcher;
 use super::super::read::{FilterSpec, Rank};
-use super::super::words::{COUNT_BITS, NODE, TABLE, TABLE_BITS};
+use super::super::words::{COUNT_BITS, NODE, TABLE, TABLE_BITS, handle_name};
 use super::group::Group;
 use super::{Name, SHARED, refused};
 use crate::base::ConfigError;
@@ -28,6 +28,17 @@ fn node_at(place: u32) -> Option<u32> {
         OWN..NODE => Some(place - OWN + 1),
         _ => None,
     }
+}
+
+/// Returns the handle that a hash table gets automatically, and counts `next` up, which is the
+/// number of the next table to try, as an offset from the lowest such number.
+pub(super) fn next_table(next: &mut u32, is_taken: impl Fn(u32) -> bool) -> Option<u32> {
+    let mut tables = (0..OWN_TABLES).map(|_| {
+        let table = (OWN + *next % OWN_TABLES) << TABLE_BITS;
+        *next += 1;
+        table
+    });
+    tables.find(|table| !is_taken(*table))
 }
 
 /// All hash tables at a qdisc or class, by their handles.
@@ -73,15 +84,10 @@ fn full(bucket: u32) -> ConfigError {
 
 impl Tables {
     fn own(&mut self) -> Result<u32, ConfigError> {
-        for _ in 0..OWN_TABLES {
-            let table = (OWN + self.next % OWN_TABLES) << TABLE_BITS;
-            self.next += 1;
-            if !self.owned.contains_key(&table) {
-                return Ok(table);
-            }
-        }
-        let why = "a qdisc or class has at most 2048 hash tables with automatic numbers";
-        Err(refused("u32", "").by(Errno::NoSpace, "", why))
+        next_table(&mut self.next, |table| self.owned.contains_key(&table)).ok_or_else(|| {
+            let why = "a qdisc or class has at most 2048 hash tables with automatic numbers";
+            refused("u32", "").by(Errno::NoSpace, "", why)
+        })
     }
 
     /// Creates the first hash table of a preference, when the preference gets `filter` as its first
@@ -92,11 +98,27 @@ impl Tables {
         serial: u64,
     ) -> Result<Arc<FilterSpec>, ConfigError> {
         let by = (filter.chain, filter.pref);
-        let handle = self.own()?;
+        let handle = match (&filter.matcher, filter.handle) {
+            (Matcher::Root, handle @ 1..) => handle,
+            _ => self.own()?,
+        };
         self.born += 1;
         let born = self.born;
         self.owned.insert(handle, Owned { by, born, divisor: 1, root: true });
         Ok(Arc::new(filter.table(handle, (born, 0), serial)))
+    }
+
+    /// Returns an error unless `handle` can be the handle of the first hash table of a preference.
+    /// `new` says whether the preference is new.
+    pub(super) fn check_root(&self, handle: u32, new: bool) -> Result<(), ConfigError> {
+        let is_table = handle & !TABLE == 0 && handle != TABLE;
+        if new && is_table && !self.owned.contains_key(&handle) {
+            return Ok(());
+        }
+        let said = "cls_u32: Filter handle requires options";
+        let why = "without options, a line can only give the first table of a new preference a \
+                   number that is free, such as 805:";
+        Err(refused("handle", handle_name(handle)).by(Errno::Invalid, said, why))
     }
 
     /// Returns the name of the group of the table in which `handle` is, or `None` if there is no

@@ -895,7 +895,8 @@ fn a_filter_names_its_device_as_it_is_called_now() {
         lines.filter_map(|line| Some(line.split_once(" chain 0 ")?.1.to_owned())).collect()
     };
     let u32s = ["u32", "handle ::800 u32 match u32 1 1 indev e1 classid 1:3"];
-    let want = ["handle 0x5 fw indev e1 classid 1:1", "flower indev e2 classid 1:2 action pass"];
+    let flower = "handle 0x1 flower indev e2 classid 1:2 action pass index 1";
+    let want = ["handle 0x5 fw indev e1 classid 1:1", flower];
     let mut all = filters(&setup);
     all.retain(|line| !line.ends_with(": u32 divisor 1") && line != u32s[0]);
     assert_eq!(all, [want[0], want[1], u32s[1]]);
