@@ -358,7 +358,11 @@ impl FilterSpec {
             return None;
         }
         self.hits += 1;
-        let control = action::run(&mut self.actions, look, pkt, now);
+        let control = match self.matcher {
+            // As in Linux, a program with `direct-action` decides alone: the actions never run.
+            Matcher::Bpf(_, Some(_)) | Matcher::Ebpf(_, Some(_)) => Control::Ok,
+            _ => action::run(&mut self.actions, look, pkt, now),
+        };
         Some((class.or(self.class).unwrap_or_default(), control))
     }
 }

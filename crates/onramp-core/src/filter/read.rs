@@ -390,12 +390,6 @@ impl FilterSpec {
             (Some(_), Some(_)) => {
                 return wrong("bytecode", "use either bytecode or ebpf-bytecode, not both");
             }
-            (Some(_), _) | (_, Some(_)) if direct && !self.actions.is_empty() => {
-                return wrong(
-                    "action",
-                    "it cannot be used with direct-action, where the program returns the action",
-                );
-            }
             (Some(program), None) => {
                 Matcher::Bpf(program, direct.then(|| self.class.unwrap_or_default()))
             }

@@ -447,10 +447,6 @@ filter bpf: "object-pinned": there is no kernel here that could hold a pinned pr
 filter bpf: illegal "ebpf-bytecode" "1 bytes": expected 1 to 4096 instructions of 8 bytes
 > bpf ebpf-bytecode 9500000000000000
 filter bpf: "ebpf-bytecode": instruction 0: it reads r0, which was not written
-> bpf bytecode '1,6 0 0 1' da action drop
-filter bpf: "action": it cannot be used with direct-action, where the program returns the action
-> bpf ebpf-bytecode b7000000000000009500000000000000 da action drop
-filter bpf: "action": it cannot be used with direct-action, where the program returns the action
 > bpf classid 1:1
 filter bpf: "bytecode": expected a program, as `tcpdump -ddd` prints it
 > matchall action jump
