@@ -66,14 +66,11 @@ struct Owned {
     root: bool,
 }
 
-fn wrong(key: &'static str, value: u32, errno: Errno, said: &'static str) -> ConfigError {
-    let why = match key {
-        "divisor" => "a table cannot change its number of buckets; delete the table first",
-        "link" | "ht" => "there is no such table; add it with divisor",
-        _ => "expected TABLE:BUCKET:NODE: an existing table and bucket, and a free node number",
-    };
-    refused(key, format!("{value:x}")).by(errno, said, why)
+fn wrong(key: &'static str, handle: u32, said: &'static str, why: &str) -> ConfigError {
+    refused(key, handle_name(handle)).by(Errno::Invalid, said, why)
 }
+
+const ABSENT: &str = "there is no such table; add it with divisor";
 
 fn full(bucket: u32) -> ConfigError {
     let why = "all 4,095 numbers of this bucket are taken; delete a filter, or use another bucket";
@@ -118,7 +115,7 @@ impl Tables {
         let said = "cls_u32: Filter handle requires options";
         let why = "without options, a line can only give the first table of a new preference a \
                    number that is free, such as 805:";
-        Err(refused("handle", handle_name(handle)).by(Errno::Invalid, said, why))
+        Err(wrong("handle", handle, said, why))
     }
 
     /// Returns the name of the group of the table in which `handle` is, or `None` if there is no
@@ -147,13 +144,12 @@ impl Tables {
             match self.owned.get(&(link & TABLE)) {
                 None => {
                     let said = "cls_u32: Link hash table not found";
-                    return Err(wrong("link", link >> TABLE_BITS, Errno::Invalid, said));
+                    return Err(wrong("link", link, said, ABSENT));
                 }
                 Some(table) if table.root => {
                     let said = "cls_u32: Not linking to root node";
                     let why = "filters cannot link to the first table of a preference";
-                    let link = format!("{:x}", link >> TABLE_BITS);
-                    return Err(refused("link", link).by(Errno::Invalid, said, why));
+                    return Err(wrong("link", link, said, why));
                 }
                 Some(_) => {}
             }
@@ -161,7 +157,9 @@ impl Tables {
         if let Some(there) = there {
             if let Matcher::Table(_) = there.matcher {
                 let said = "cls_u32: Key node id cannot be zero";
-                return Err(wrong("handle", there.handle, Errno::Invalid, said));
+                let why = "this is a table, which cannot be replaced by a filter: name a filter in \
+                           it, such as 2::800";
+                return Err(wrong("handle", there.handle, said, why));
             }
             filter.handle = there.handle;
             return Ok(((there.chain, there.pref), there.rank));
@@ -178,7 +176,14 @@ impl Tables {
     ) -> Result<(Name, Rank), ConfigError> {
         if let Some(there) = there {
             let said = "cls_u32: Key node id cannot be zero";
-            return Err(wrong("divisor", there.handle, Errno::Invalid, said));
+            let why = match there.matcher {
+                Matcher::Table(_) => {
+                    "this table is there, and a table cannot be replaced or changed: delete it \
+                     first, or leave out this line"
+                }
+                _ => "this is a filter, and not a table: name a table, such as 2:",
+            };
+            return Err(wrong("handle", there.handle, said, why));
         }
         filter.handle = match filter.handle & TABLE {
             0 => self.own()?,
@@ -209,16 +214,18 @@ impl Tables {
         };
         let Some((&table, owned)) = given else {
             let said = "cls_u32: Specified hash table not found";
-            return Err(wrong("ht", table >> TABLE_BITS, Errno::Invalid, said));
+            return Err(wrong("ht", table & TABLE, said, ABSENT));
         };
         if bucket >= owned.divisor {
             let said = "cls_u32: Specified hash table buckets exceed configured value";
-            return Err(wrong("handle", bucket, Errno::Invalid, said));
+            let why = format!("the buckets of this table are 0 to {:x}", owned.divisor - 1);
+            return Err(wrong("ht", table | bucket << 12, said, &why));
         }
         let handle = filter.handle;
         if handle & TABLE != 0 && (handle ^ table) & TABLE != 0 {
             let said = "cls_u32: Handle specified hash table address mismatch";
-            return Err(wrong("handle", handle, Errno::Invalid, said));
+            let why = format!("the filter is added to the table {}", handle_name(table));
+            return Err(wrong("handle", handle, said, &why));
         }
         let first = table | bucket << 12;
         let group = groups.get(&owned.by);
@@ -233,7 +240,9 @@ impl Tables {
                 node_at(place).ok_or_else(|| full(first))?
             }
             node if taken(node) => {
-                return Err(wrong("handle", handle, Errno::NoSpace, ""));
+                let why = "a filter in this bucket has this number: give another, or none";
+                let name = handle_name(first | handle & NODE);
+                return Err(refused("handle", name).by(Errno::NoSpace, "", why));
             }
             node => node,
         };

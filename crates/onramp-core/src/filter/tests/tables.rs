@@ -400,48 +400,67 @@ fn tables_say_what_cannot_be() {
         (
             How::Change,
             "pref 1 handle 1: u32 divisor 8",
-            "filter: illegal \"divisor\" \"100000\": a table cannot change its number of buckets; \
-             delete the table first",
+            "filter: illegal \"handle\" \"1:\": this table is there, and a table cannot be replaced \
+             or changed: delete it first, or leave out this line",
             "Error: cls_u32: Key node id cannot be zero.",
         ),
         (
             How::Change,
             "pref 1 handle 1: u32 match u32 1 1",
-            "filter: illegal \"handle\" \"100000\": expected TABLE:BUCKET:NODE: an existing table \
-             and bucket, and a free node number",
+            "filter: illegal \"handle\" \"1:\": this is a table, which cannot be replaced by a \
+             filter: name a filter in it, such as 2::800",
+            "Error: cls_u32: Key node id cannot be zero.",
+        ),
+        (
+            How::Replace,
+            "pref 1 handle 1: u32 divisor 4",
+            "filter: illegal \"handle\" \"1:\": this table is there, and a table cannot be replaced \
+             or changed: delete it first, or leave out this line",
             "Error: cls_u32: Key node id cannot be zero.",
         ),
         (
             How::Add,
+            "pref 1 handle 805: u32",
+            "filter: illegal \"handle\" \"805:\": without options, a line can only give the first \
+             table of a new preference a number that is free, such as 805:",
+            "Error: cls_u32: Filter handle requires options.",
+        ),
+        (
+            How::Replace,
+            "pref 3 handle 1: u32",
+            "filter: illegal \"handle\" \"1:\": without options, a line can only give the first \
+             table of a new preference a number that is free, such as 805:",
+            "Error: cls_u32: Filter handle requires options.",
+        ),
+        (
+            How::Add,
             "pref 1 u32 match u32 1 1 link 2:",
-            "filter: illegal \"link\" \"2\": there is no such table; add it with divisor",
+            "filter: illegal \"link\" \"2:\": there is no such table; add it with divisor",
             "Error: cls_u32: Link hash table not found.",
         ),
         (
             How::Add,
             "pref 1 u32 match u32 1 1 link 801:",
-            "filter: illegal \"link\" \"801\": filters cannot link to the first table of a \
+            "filter: illegal \"link\" \"801:\": filters cannot link to the first table of a \
              preference",
             "Error: cls_u32: Not linking to root node.",
         ),
         (
             How::Add,
             "pref 1 u32 ht 2: match u32 1 1 flowid 1:1",
-            "filter: illegal \"ht\" \"2\": there is no such table; add it with divisor",
+            "filter: illegal \"ht\" \"2:\": there is no such table; add it with divisor",
             "Error: cls_u32: Specified hash table not found.",
         ),
         (
             How::Add,
             "pref 1 u32 ht 1:4: match u32 1 1 flowid 1:1",
-            "filter: illegal \"handle\" \"4\": expected TABLE:BUCKET:NODE: an existing table and \
-             bucket, and a free node number",
+            "filter: illegal \"ht\" \"1:4:\": the buckets of this table are 0 to 3",
             "Error: cls_u32: Specified hash table buckets exceed configured value.",
         ),
         (
             How::Add,
             "pref 1 handle 2::1 u32 ht 1:3: match u32 1 1 flowid 1:1",
-            "filter: illegal \"handle\" \"200001\": expected TABLE:BUCKET:NODE: an existing table \
-             and bucket, and a free node number",
+            "filter: illegal \"handle\" \"2::1\": the filter is added to the table 1:",
             "Error: cls_u32: Handle specified hash table address mismatch.",
         ),
         (
