@@ -82,6 +82,7 @@ mod files;
 mod flow;
 mod flower;
 mod head;
+mod lines;
 mod police;
 mod protocol;
 mod quoted;

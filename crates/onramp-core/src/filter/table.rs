@@ -21,17 +21,13 @@ use self::numbers::Numbers;
 use self::place::Place;
 use super::edit::{Changed, FilterEdit};
 use super::head::Head;
+use super::lines::Line;
 use super::read::{FilterSpec, is_sent, read_handle, read_kind};
 use super::reader::Reader;
-use super::text::Line;
 use crate::base::error::Errno;
 use crate::base::{ConfigError, Handle};
 
 const CHAIN_MAX: u32 = 0x0fff_ffff;
-
-/// Stands in place of a chain where the tables are that all `u32` filters of a qdisc or class
-/// share. No chain has this number, so no packet meets these filters by their preference.
-pub(super) const SHARED: u32 = u32::MAX;
 
 /// A chain and a preference, which together name a group of filters.
 type Name = (u32, u16);

@@ -13,6 +13,7 @@ mod places;
 mod policers;
 mod programs_in_files;
 mod reading;
+mod sharing;
 mod tables;
 mod tools;
 

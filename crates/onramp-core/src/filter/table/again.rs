@@ -1,21 +1,21 @@
 //! The lines that make the filters of a qdisc or class again, so that they are listed as before.
 //!
-//! Differs: Linux gives each preference of `u32` a number for its first hash table that follows from
-//! what was added and deleted before. Lines for Linux cannot choose this number, so a line that has
-//! to (`handle 805: u32`, without options) is one for Onramp only.
+//! Differs: Linux chooses the number of the first hash table of a preference by what was added and
+//! deleted before. No line for Linux can choose this number, so a line that has to (`handle 805:
+//! u32`, without options) is one for Onramp only.
 //! Invariant: listings of the filters that are made again are the same, but for the order of the
 //! hash tables of one preference where another chain that has only `u32` filters is older.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::Matcher;
+use super::super::lines::{Home, Line};
 use super::super::read::FilterSpec;
-use super::super::text::{Home, Line};
-use super::super::words::TABLE_BITS;
+use super::super::words::{SHARED, TABLE_BITS};
+use super::Name;
 use super::group::Group;
 use super::place::Place;
 use super::tables::next_table;
-use super::{Name, SHARED};
 
 /// The lines so far, and what they have made.
 struct Again<'a> {

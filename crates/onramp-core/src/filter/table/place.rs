@@ -6,9 +6,10 @@ use std::sync::Arc;
 use super::super::Matcher;
 use super::super::edit::Changed;
 use super::super::read::{FilterSpec, Rank};
+use super::super::words::SHARED;
 use super::group::Group;
 use super::tables::Tables;
-use super::{Books, Name, SHARED, refused};
+use super::{Books, Name, refused};
 use crate::base::ConfigError;
 use crate::base::error::Errno;
 

@@ -10,9 +10,9 @@ use std::sync::Arc;
 
 use super::super::Matcher;
 use super::super::read::{FilterSpec, Rank};
-use super::super::words::{COUNT_BITS, NODE, TABLE, TABLE_BITS, handle_name};
+use super::super::words::{COUNT_BITS, NODE, SHARED, TABLE, TABLE_BITS, handle_name};
 use super::group::Group;
-use super::{Name, SHARED, refused};
+use super::{Name, refused};
 use crate::base::ConfigError;
 use crate::base::error::Errno;
 
