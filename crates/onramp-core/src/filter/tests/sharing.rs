@@ -62,8 +62,8 @@ fn preferences_share_their_tables() {
     assert_eq!(classes.map(|class| class.minor).collect::<Vec<_>>(), [2], "one node");
 }
 
-/// A table that a `divisor` has made lives, with its nodes, until the last `u32` preference goes, and
-/// is listed while its preference is in use: a Linux 7.2 lists these filters in this way.
+/// A table that a `divisor` has made lives, with its nodes, until the last `u32` preference goes,
+/// and is listed while its preference is in use: a Linux 7.2 lists these filters in this way.
 #[test]
 fn tables_live_until_the_last_preference_goes() {
     let mut table = try_table(&[
