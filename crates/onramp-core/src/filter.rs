@@ -82,6 +82,7 @@ mod files;
 mod flow;
 mod flower;
 mod head;
+mod lines;
 mod police;
 mod protocol;
 mod quoted;
@@ -92,6 +93,7 @@ mod show;
 mod table;
 #[cfg(test)]
 mod tests;
+mod text;
 mod words;
 
 use std::collections::BTreeMap;
@@ -357,7 +359,11 @@ impl FilterSpec {
             return None;
         }
         self.hits += 1;
-        let control = action::run(&mut self.actions, look, pkt, now);
+        let control = match self.matcher {
+            // As in Linux, a program with `direct-action` decides alone: the actions never run.
+            Matcher::Bpf(_, Some(_)) | Matcher::Ebpf(_, Some(_)) => Control::Ok,
+            _ => action::run(&mut self.actions, look, pkt, now),
+        };
         Some((class.or(self.class).unwrap_or_default(), control))
     }
 }

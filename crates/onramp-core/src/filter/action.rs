@@ -30,6 +30,8 @@ pub(super) struct Action {
     what: What,
     /// The number (`index`) of this action. 0 means that a number is still to be assigned.
     pub(super) index: u32,
+    /// Before which word of its line the number can be written. `None`: the line gives it.
+    pub(super) number_at: Option<usize>,
     pub(super) counters: Counters,
     /// Hexadecimal digits that the user stores with the action. They are only shown.
     cookie: String,
@@ -110,7 +112,15 @@ impl Edit {
 impl Action {
     fn new(what: What) -> Self {
         let counters = Counters::default();
-        Self { what, index: 0, counters, cookie: String::new(), no_percpu: false, hw_stats: None }
+        Self {
+            what,
+            index: 0,
+            number_at: None,
+            counters,
+            cookie: String::new(),
+            no_percpu: false,
+            hw_stats: None,
+        }
     }
 
     /// Returns the number of this action's kind. Actions of each kind are numbered separately.
@@ -207,7 +217,9 @@ pub(super) fn read(words: &mut Reader<'_>, actions: &mut Vec<Action>) -> Result<
 /// Reads the words of a policer, after the word `police`.
 pub(super) fn read_police(words: &mut Reader<'_>) -> Result<Action, ConfigError> {
     let mut action = Action::new(What::Gact { control: Control::Ok, random: None });
+    let at = words.position();
     let police = Police::read(words, &mut |words| action.read_own(words))?;
+    action.number_at = (action.index == 0).then_some(at);
     action.what = What::Police(Box::new(police));
     Ok(action)
 }
@@ -256,7 +268,9 @@ impl Action {
 
     /// Reads all following options that every kind of action may have.
     fn read_end(mut self, words: &mut Reader<'_>) -> Result<Self, ConfigError> {
+        let at = words.position();
         while self.read_own(words)? {}
+        self.number_at = (self.index == 0).then_some(at);
         Ok(self)
     }
 }

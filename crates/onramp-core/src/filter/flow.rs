@@ -181,6 +181,29 @@ impl Flow {
         (self.fresh, self.perturbs, self.hashes) = (true, false, false);
     }
 
+    /// Returns the kind and the options, as a line gives them, without the expression.
+    pub(super) fn words(&self) -> String {
+        let name = |key: &Key| KEYS.iter().find(|(_, it)| it == key).map_or("", |(name, _)| *name);
+        let names = self.keys.iter().map(name).collect::<Vec<_>>().join(",");
+        let mut words = match self.hash {
+            true => format!("flow hash keys {names}"),
+            false => format!("flow map key {names}"),
+        };
+        if (self.mask, self.xor) != (u32::MAX, 0) {
+            words += &format!(" and {:#x} xor {:#x}", self.mask, self.xor);
+        }
+        let others = [
+            ("rshift", self.rshift),
+            ("addend", self.addend),
+            ("divisor", self.divisor),
+            ("perturb", self.perturb_s),
+        ];
+        for (key, value) in others.into_iter().filter(|(_, value)| *value > 0) {
+            words += &format!(" {key} {value}");
+        }
+        format!("{words} baseclass {}", self.base)
+    }
+
     /// Reads one option of the filter and its value.
     pub(super) fn read(&mut self, words: &mut Reader<'_>) -> Result<(), ConfigError> {
         let Some(word) = words.next() else { return Ok(()) };

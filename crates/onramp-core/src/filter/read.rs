@@ -13,6 +13,7 @@ use super::flower::{self, Flower};
 use super::head::Head;
 use super::protocol::ALL;
 use super::reader::{Reader, count, is, masked};
+use super::text::{Marks, Text, with_link};
 use super::{Look, Matcher, words};
 use crate::base::error::{Errno, Fault};
 use crate::base::{ConfigError, Handle};
@@ -41,7 +42,7 @@ pub struct FilterSpec {
     pub(super) handle: u32,
     pub(super) kind: &'static str,
     /// The kind and the options, as the user wrote them.
-    text: Arc<str>,
+    pub(super) text: Text,
     /// A number that distinguishes this filter from others that were described by the same words.
     pub(super) serial: u64,
     pub(super) matcher: Matcher,
@@ -69,30 +70,6 @@ fn invalid(error: ConfigError) -> ConfigError {
 }
 
 impl FilterSpec {
-    /// Returns the words that create this filter again: the part of a `tc filter add` line after
-    /// the qdisc or class.
-    pub(crate) fn words(&self) -> String {
-        let (chain, pref, text) = (self.chain, self.pref, &self.text);
-        let protocol = super::protocol::word(self.protocol);
-        // Filters of these kinds keep their handles. A filter of another kind, such as `basic`, may
-        // get another handle when a user adds it again.
-        let handle = match (&self.matcher, self.handle) {
-            (Matcher::Mark(mark, u32::MAX), _) => format!("handle {mark:#x} "),
-            (Matcher::Mark(mark, mask), _) => format!("handle {mark:#x}/{mask:#x} "),
-            (Matcher::Flow(_), handle) => format!("handle {handle:#x} "),
-            (Matcher::U32(_), handle) => format!("handle ::{:x} ", handle & words::NODE),
-            // A table with the text `u32` is the first hash table of its preference, which gets its
-            // number automatically.
-            (Matcher::Table(_), handle) if *self.text != *"u32" => {
-                format!("handle {:x}: ", handle >> words::TABLE_BITS)
-            }
-            _ => String::new(),
-        };
-        let text =
-            self.indev.as_ref().map_or_else(|| text.to_string(), |now| with_indev(text, now));
-        format!("protocol {protocol} pref {pref} chain {chain} {handle}{text}")
-    }
-
     /// Returns the name of the device by which a packet must have come in (`indev`), if one was
     /// given.
     pub(crate) fn indev(&self) -> Option<&str> {
@@ -112,7 +89,7 @@ impl FilterSpec {
         Self {
             rank,
             handle,
-            text: "u32".into(),
+            text: Text::bare("u32"),
             serial,
             matcher: Matcher::Table(1),
             class: None,
@@ -123,6 +100,12 @@ impl FilterSpec {
             bare_police: false,
             ..self.clone()
         }
+    }
+
+    /// Returns a copy as it is listed among the filters of the chain and preference of `home`.
+    pub(super) fn seen_from(&self, home: &Self) -> Self {
+        let (chain, chain_born) = (home.chain, home.chain_born);
+        Self { chain, chain_born, pref: home.pref, protocol: home.protocol, ..self.clone() }
     }
 
     /// Whether the protocol of the packet is the one for which the filter was added.
@@ -144,7 +127,7 @@ impl FilterSpec {
         major: u16,
         onto: Option<&Self>,
     ) -> Result<Self, ConfigError> {
-        let text = words.rest();
+        let from = words.position() + 1;
         let kind = read_kind(words)?;
         words.at = format!("filter {kind}");
         let mut filter = Self {
@@ -155,7 +138,7 @@ impl FilterSpec {
             protocol: head.protocol.unwrap_or(ALL),
             handle: 0,
             kind,
-            text: text.into(),
+            text: Text::bare(kind),
             serial: 0,
             matcher: Matcher::Matchall,
             class: None,
@@ -173,15 +156,21 @@ impl FilterSpec {
         if bare && matches!(kind, "matchall" | "basic") {
             return Err(invalid(words.wrong("", "", "expected a class or an action")));
         }
+        let mut marks = Marks::default();
         match kind {
             "matchall" => filter.read_rest(words, "classid, action", |_, _| Ok(false))?,
             "fw" => filter.read_fw(words, head.handle.as_deref(), major)?,
-            "u32" => filter.read_u32(words, onto)?,
+            "u32" => filter.read_u32(words, onto, &mut marks)?,
             "basic" => filter.read_basic(words)?,
             "flower" => filter.read_flower(words)?,
-            "flow" => filter.read_flow(words, major, onto)?,
+            "flow" => filter.read_flow(words, major, onto, &mut marks)?,
             _ => filter.read_bpf(words)?,
         }
+        let text = Text::of(kind, words, from, &marks, &filter.actions);
+        filter.text = match onto {
+            Some(onto) => filter.changed_text(text, onto),
+            None => text,
+        };
         filter.indev_is_own =
             filter.indev.is_some() && filter.indev.as_deref() == head.device.as_deref();
         Ok(filter)
@@ -263,17 +252,49 @@ impl FilterSpec {
         Ok(())
     }
 
-    fn read_u32(&mut self, words: &mut Reader<'_>, onto: Option<&Self>) -> Result<(), ConfigError> {
+    /// Returns the text of this filter, which is `onto` after a change by a line with the options
+    /// `text`.
+    fn changed_text(&self, text: Text, onto: &Self) -> Text {
+        match (&self.matcher, &onto.matcher) {
+            (Matcher::U32(node), Matcher::U32(before)) => {
+                let kept = onto.text.kept();
+                let link = node.link.filter(|_| node.link != before.link);
+                let kept = link.map_or_else(|| kept.into(), |link| with_link(kept, link));
+                text.with_kept(&kept, self.indev.as_deref())
+            }
+            (Matcher::Flow(flow), Matcher::Flow(_)) => text.with_kept(&flow.words(), None),
+            _ => text,
+        }
+    }
+
+    fn read_u32(
+        &mut self,
+        words: &mut Reader<'_>,
+        onto: Option<&Self>,
+        marks: &mut Marks,
+    ) -> Result<(), ConfigError> {
         let mut line = words::Line::default();
         let knows = "match, link, ht, hashkey, offset, sample, divisor, order, classid, action, \
                      police, indev";
-        self.read_rest(words, knows, |word, words| line.read(word, words))?;
+        self.read_rest(words, knows, |word, words| {
+            let from = words.position() - 1;
+            let known = line.read(word, words)?;
+            // The lines that make the filter again name its table and number in their own way.
+            let is_place = matches!(word, "ht" | "sample" | "order");
+            let marks = if is_place { &mut marks.left_out } else { &mut marks.kept };
+            marks.push(from..words.position());
+            Ok(known)
+        })?;
         let acts = self.class.is_some() || !self.actions.is_empty();
         let before = onto.and_then(|filter| match &filter.matcher {
             Matcher::U32(node) => Some(&**node),
             _ => None,
         });
         self.matcher = line.build(words, self.handle, acts, before)?;
+        if let (Matcher::U32(_), Some(onto)) = (&self.matcher, onto.filter(|_| before.is_some())) {
+            // As in Linux, a change without `indev` keeps the one that is there.
+            self.indev = self.indev.take().or_else(|| onto.indev.clone());
+        }
         if let Some(order) = line.order() {
             self.handle |= order;
         }
@@ -306,6 +327,7 @@ impl FilterSpec {
         words: &mut Reader<'_>,
         major: u16,
         onto: Option<&Self>,
+        marks: &mut Marks,
     ) -> Result<(), ConfigError> {
         if self.handle == 0 {
             let why = "expected `handle NUMBER` before the kind, other than 0";
@@ -318,8 +340,15 @@ impl FilterSpec {
         let mut flow = before.unwrap_or_else(|| Flow::new(major));
         flow.begin();
         while words.peek().is_some() {
-            if !self.read_action(words)? {
-                flow.read(words)?;
+            let from = words.position();
+            if self.read_action(words)? {
+                continue;
+            }
+            let is_match = words.peek().is_some_and(|word| is(word, "match"));
+            flow.read(words)?;
+            // A change replaces the expression.
+            if !is_match {
+                marks.kept.push(from..words.position());
             }
         }
         flow.check(words)?;
@@ -361,12 +390,6 @@ impl FilterSpec {
             (Some(_), Some(_)) => {
                 return wrong("bytecode", "use either bytecode or ebpf-bytecode, not both");
             }
-            (Some(_), _) | (_, Some(_)) if direct && !self.actions.is_empty() => {
-                return wrong(
-                    "action",
-                    "it cannot be used with direct-action, where the program returns the action",
-                );
-            }
             (Some(program), None) => {
                 Matcher::Bpf(program, direct.then(|| self.class.unwrap_or_default()))
             }
@@ -383,7 +406,7 @@ impl FilterSpec {
 
     /// Returns the word after `key` in the options that the user wrote.
     pub(super) fn word_behind(&self, key: &str) -> &str {
-        self.text.split(' ').skip_while(|word| *word != key).nth(1).unwrap_or_default()
+        self.text.all().split(' ').skip_while(|word| *word != key).nth(1).unwrap_or_default()
     }
 
     /// Returns the numbers by which filters are sorted: chain, preference and rank.
@@ -419,17 +442,6 @@ impl FilterSpec {
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         self.serial == other.serial && self.text == other.text
     }
-}
-
-/// Returns the options `text` of a filter with `now` in place of the name after `indev`.
-fn with_indev(text: &str, now: &str) -> String {
-    let mut is_name = false;
-    let words = text.split(' ').map(|word| {
-        let word = if is_name { now } else { word };
-        is_name = !is_name && word == "indev";
-        word
-    });
-    words.collect::<Vec<_>>().join(" ")
 }
 
 /// Reads the kind of a filter.

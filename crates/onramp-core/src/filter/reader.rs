@@ -1,5 +1,6 @@
 //! Reads the words of a `tc filter` line, and the values in them.
 
+use std::borrow::Cow;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::quoted;
@@ -54,12 +55,20 @@ impl<'a> Reader<'a> {
         self.words.get(self.next + behind).copied()
     }
 
-    /// Returns all words that have not been read yet, with one space between them. Strings in
-    /// quotes are written so that a shell, a configuration and this reader take them as they are.
-    pub(super) fn rest(&self) -> String {
-        let words: Vec<_> =
-            self.words[self.next..].iter().map(|word| quoted::again(word)).collect();
-        words.join(" ")
+    /// Returns how many words have been read.
+    pub(super) fn position(&self) -> usize {
+        self.next
+    }
+
+    /// Returns the number of words, read or not.
+    pub(super) fn len(&self) -> usize {
+        self.words.len()
+    }
+
+    /// Returns the word at this position. A string in quotes is written so that a shell, a
+    /// configuration and this reader take it as it is.
+    pub(super) fn again(&self, at: usize) -> Cow<'a, str> {
+        self.words.get(at).map_or(Cow::Borrowed(""), |word| quoted::again(word))
     }
 
     /// Takes and returns the next word, or returns `None` at the end of the line.

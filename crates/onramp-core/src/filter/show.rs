@@ -5,10 +5,13 @@
 //! close objects (`-p` and `u32`), the output here is valid JSON; where iproute2 has no name for a
 //! number under `-p`, the number is shown; the ages of filters and actions are not shown.
 
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
 use super::action::{class_name, show_all, show_bare, show_bare_stats};
 use super::head::Head;
 use super::read::FilterSpec;
-use super::words::show_table;
+use super::words::{SHARED, show_table};
 use super::{Matcher, protocol};
 use crate::base::Handle;
 use crate::base::show::Out;
@@ -50,12 +53,13 @@ pub fn show_filters<'a>(
     query: &Query,
     out: &mut Out,
 ) {
-    let mut filters: Vec<_> = filters.filter(|filter| query.means(filter)).collect();
+    let mut filters = listed(filters);
+    filters.retain(|filter| query.means(filter));
     filters.sort_by_cached_key(|filter| {
         (filter.chain_born, filter.chain, filter.pref, filter.rank_shown())
     });
     let mut last = None;
-    for filter in filters {
+    for filter in &*filters {
         let name = (filter.chain, filter.pref);
         if last.replace(name) != Some(name) {
             show_head(filter, place, query, out);
@@ -66,6 +70,32 @@ pub fn show_filters<'a>(
             show_filter(filter, place, query, out);
         }
     }
+}
+
+/// Returns the filters as they are listed: as in Linux, a hash table of `u32` is listed, with its
+/// nodes, in each chain that has `u32` filters of the table's preference, and in no other.
+fn listed<'a>(filters: impl Iterator<Item = &'a FilterSpec>) -> Vec<Cow<'a, FilterSpec>> {
+    let all: Vec<_> = filters.collect();
+    let mut homes: BTreeMap<u16, Vec<&FilterSpec>> = BTreeMap::new();
+    for table in all.iter().filter(|it| it.chain != SHARED) {
+        if let Matcher::Table(_) = table.matcher {
+            homes.entry(table.pref).or_default().push(table);
+        }
+    }
+    let mut listed = Vec::with_capacity(all.len());
+    for filter in all {
+        match (&filter.matcher, homes.get(&filter.pref)) {
+            (Matcher::U32(_) | Matcher::Table(_), homes) => {
+                let homes = homes.into_iter().flatten();
+                listed.extend(homes.map(|home| match home.chain == filter.chain {
+                    true => Cow::Borrowed(filter),
+                    false => Cow::Owned(filter.seen_from(home)),
+                }));
+            }
+            _ => listed.push(Cow::Borrowed(filter)),
+        }
+    }
+    listed
 }
 
 /// Shows one filter.

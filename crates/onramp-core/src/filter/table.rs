@@ -6,6 +6,7 @@
 //! Differs: filters do not share actions.
 //! Invariant: adding, changing or deleting one of n filters takes about log n steps.
 
+mod again;
 mod group;
 mod numbers;
 mod place;
@@ -18,9 +19,9 @@ use std::sync::Arc;
 use self::group::Group;
 use self::numbers::Numbers;
 use self::place::Place;
-use super::Matcher;
 use super::edit::{Changed, FilterEdit};
 use super::head::Head;
+use super::lines::Line;
 use super::read::{FilterSpec, is_sent, read_handle, read_kind};
 use super::reader::Reader;
 use crate::base::error::Errno;
@@ -336,7 +337,10 @@ impl Table {
         }
         let (place, group) = self.group(at, head, Some(kind))?;
         let handle = read_handle(kind, word, words)?;
-        place.find(group, handle).ok_or_else(|| no_handle(word))
+        let there = place.find(group, handle).ok_or_else(|| no_handle(word))?;
+        // A table or node of another group is shown as one of the preference that the line names.
+        let own = group.specs().next();
+        Ok(own.map_or_else(|| there.clone(), |own| Arc::new(there.seen_from(own))))
     }
 
     /// Returns the group of filters that have the chain and the preference of a line.
@@ -360,15 +364,9 @@ impl Table {
         groups.flat_map(Group::specs)
     }
 
-    /// Returns the filters at the qdisc or class `at` in an order in which lines can add them again
-    /// with the same result.
-    pub(crate) fn to_add(&self, at: Handle) -> Vec<&FilterSpec> {
-        let groups = self.places.get(&at).into_iter().flat_map(|place| place.groups.values());
-        let mut filters: Vec<_> = groups.flat_map(Group::to_add).collect();
-        // A node of `u32` refers to hash tables, possibly of another preference, so all tables must
-        // be added before the nodes.
-        filters.sort_by_key(|filter| !matches!(filter.matcher, Matcher::Table(_)));
-        filters
+    /// Returns the lines that make the filters at the qdisc or class `at` again.
+    pub(crate) fn lines(&self, at: Handle) -> Vec<Line> {
+        self.places.get(&at).map(Place::lines).unwrap_or_default()
     }
 
     /// Returns where filters exist at a qdisc and its classes: the minor numbers of these classes,
@@ -414,12 +412,9 @@ impl Table {
         let Some(place) = self.places.get_mut(&at) else { return };
         let names: Vec<_> = place.groups.range(first..=last).map(|(name, _)| *name).collect();
         for name in names {
-            let Some(group) = place.forget_group(name) else { continue };
-            for filter in group.into_filters() {
-                self.books.numbers.give_back(&filter, None);
-                self.books.changed.gone.push(filter);
-            }
+            place.remove_group(name, &mut self.books);
         }
+        place.forget_shared(&mut self.books);
         if place.groups.is_empty() {
             self.places.remove(&at);
         }

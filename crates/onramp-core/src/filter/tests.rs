@@ -13,6 +13,7 @@ mod places;
 mod policers;
 mod programs_in_files;
 mod reading;
+mod sharing;
 mod tables;
 mod tools;
 
@@ -412,13 +413,13 @@ filter u32: "match": it contradicts an earlier match
 > u32 match u32 0 0 link 1:1:1
 filter u32: illegal "link" "1:1:1": expected a table such as 1:, hexadecimal
 > u32 match u32 0 0 link 1:
-filter: illegal "link" "1": there is no such table; add it with divisor
+filter: illegal "link" "1:": there is no such table; add it with divisor
 > u32 divisor 3
 filter u32: illegal "divisor" "3": expected a power of two, 1 to 256
 > handle x u32 match u32 0 0
 filter u32: illegal "handle" "x": expected TABLE:BUCKET:NODE, hexadecimal, such as 800::800
 > handle 9::1 u32 match u32 0 0
-filter: illegal "handle" "900001": expected TABLE:BUCKET:NODE: an ...
+filter: illegal "handle" "9::1": the filter is added to the table 800:
 > basic match 'cmp(u8 at 1 eq 2'
 filter basic: "ematch": expected `)`
 > basic match 'cmp(u8 eq 2)'
@@ -447,10 +448,6 @@ filter bpf: "object-pinned": there is no kernel here that could hold a pinned pr
 filter bpf: illegal "ebpf-bytecode" "1 bytes": expected 1 to 4096 instructions of 8 bytes
 > bpf ebpf-bytecode 9500000000000000
 filter bpf: "ebpf-bytecode": instruction 0: it reads r0, which was not written
-> bpf bytecode '1,6 0 0 1' da action drop
-filter bpf: "action": it cannot be used with direct-action, where the program returns the action
-> bpf ebpf-bytecode b7000000000000009500000000000000 da action drop
-filter bpf: "action": it cannot be used with direct-action, where the program returns the action
 > bpf classid 1:1
 filter bpf: "bytecode": expected a program, as `tcpdump -ddd` prints it
 > matchall action jump

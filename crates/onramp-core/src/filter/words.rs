@@ -19,8 +19,8 @@ use super::Look;
 use super::reader::{Reader, count, leading, mac, prefix};
 use crate::base::ConfigError;
 
-pub(super) use self::node::{COUNT_BITS, Line, NODE, Node, TABLE, TABLE_BITS, read_handle};
-pub(super) use self::show::show_table;
+pub(super) use self::node::{COUNT_BITS, Line, NODE, Node, SHARED, TABLE, TABLE_BITS, read_handle};
+pub(super) use self::show::{handle_name, show_table};
 pub(super) use self::walk::{Place, Step};
 
 /// The largest number of keys of a filter, as in Linux.

@@ -17,7 +17,7 @@ use self::order::QdiscOrder;
 use crate::base::handle::FIRST_OWN_HANDLE;
 use crate::base::params::{Param, Site, Values};
 use crate::base::{ConfigError, Errno, Handle, Instant};
-use crate::filter::{Head, How, Reader, Table};
+use crate::filter::{FilterSpec, Head, How, Reader, Table};
 use crate::qdisc::pfifo_fast::default_pfifo_fast;
 use crate::sched::{ClassKind, Cx, FilterPlaces, Kind, Qdisc};
 use crate::tc::Spec;
@@ -302,7 +302,7 @@ impl Setup {
 
     /// Returns the devices that filters name with `indev`.
     pub fn indevs(&self) -> impl Iterator<Item = &str> {
-        self.all_filters().filter_map(|(_, filter)| filter.indev())
+        self.all_filters().filter_map(FilterSpec::indev)
     }
 
     /// Notes that a device that filters name with `indev`, which may be the tree's own, has the new

@@ -202,3 +202,186 @@ fn the_default_qdisc_that_stands_is_made_again() {
         assert!(out(host, "tc qdisc show dev u4").starts_with("qdisc pfifo_fast"));
     }
 }
+
+/// Returns the listings of the filters of `d0`, those of each chain by themselves, too.
+fn filters(host: &mut Host) -> Vec<String> {
+    let lines = ["", " chain 0", " chain 2", " chain 3", " chain 4"];
+    lines.map(|chain| out(host, &format!("tc filter show dev d0{chain}"))).into()
+}
+
+/// Checks that a host to which the `tc filter` lines apply lists the same filters after it was
+/// saved and made again, that it is saved in the same way then, and that nothing changes if the
+/// host itself reads what was saved.
+fn comes_back(lines: &[&str]) {
+    let mut host = Host::new();
+    all(&mut host, &["ip link add d0 type dummy", "tc qdisc add dev d0 root handle 1: prio"]);
+    for line in lines {
+        let (verb, words) = line.split_once(' ').expect("a verb");
+        all(&mut host, &[&format!("tc filter {verb} dev d0 parent 1: {words}")]);
+    }
+    let saved = out(&mut host, "save");
+    let mut again = Host::new();
+    again.configure(&saved, Path::new("/")).unwrap_or_else(|error| panic!("{error}\n{saved}"));
+    assert_eq!(filters(&mut again), filters(&mut host), "{saved}");
+    assert_eq!(out(&mut again, "save"), saved);
+    assert_eq!(host.configure(&saved, Path::new("/")).expect("it can be read"), [""; 0]);
+}
+
+/// A change of a `u32` or `flow` filter keeps parts of what was there.
+#[test]
+fn changed_filters_come_back() {
+    let node = "protocol ip pref 9 u32 match ip dport 53 0xffff";
+    let flow = "protocol ip pref 9 handle 7 flow";
+    for lines in [
+        &[
+            &format!("add {node} indev d0 classid 1:1"),
+            "add protocol ip pref 9 handle 2: u32 divisor 4",
+            "change protocol ip pref 9 handle 800::800 u32 classid 1:3 action drop",
+            "change protocol ip pref 9 handle 800::800 u32 link 2: classid 1:2 action pass",
+        ][..],
+        &[&format!("add {node}"), "change protocol ip pref 9 handle 800::800 u32 classid 1:3"],
+        &[
+            &format!("add {node} classid 1:3"),
+            "add protocol ip pref 9 handle 2: u32 divisor 4",
+            "change protocol ip pref 9 handle 800::800 u32 link 2:",
+        ],
+        &[
+            "add protocol ip pref 9 handle 2: u32 divisor 4",
+            "add protocol ip pref 9 handle 2:3:7 u32 ht 2:3: match u32 1 1 classid 1:1",
+            "change protocol ip pref 9 handle 2:3:7 u32 classid 1:2",
+        ],
+        &[
+            &format!("add {flow} map key src baseclass 1:1 addend 5"),
+            &format!("change {flow} map key src divisor 3"),
+        ],
+        &[
+            &format!("add {flow} map key dst and 0xff or 8 match u32(u8 6 0xff at 9) action pass"),
+            &format!("change {flow} rshift 2 action drop"),
+            &format!("change {flow} match u32(u8 17 0xff at 9)"),
+        ],
+        &[
+            &format!("add {flow} hash keys dst,src divisor 4 perturb 5"),
+            &format!("change {flow} xor 3"),
+        ],
+    ] {
+        comes_back(lines);
+    }
+}
+
+/// The hash tables of `u32` come back with their numbers, also those of preferences that are gone.
+#[test]
+fn tables_of_u32_come_back() {
+    let dport = "u32 match ip dport 53 0xffff classid 1:1";
+    for lines in [
+        &[
+            &format!("add protocol ip pref 9 {dport}"),
+            "add protocol ip pref 9 u32 ht 800: match ip dport 54 0xffff classid 1:2",
+            &format!("add protocol ip pref 5 {dport}"),
+        ][..],
+        &[
+            "add protocol ip pref 9 handle 801: u32 divisor 4",
+            "add protocol ip pref 9 u32 ht 801:1: match ip dport 53 0xffff classid 1:1",
+            &format!("add protocol ip pref 5 {dport}"),
+        ],
+        &[
+            &format!("add protocol ip pref 9 {dport}"),
+            &format!("add protocol ip pref 5 {dport}"),
+            "del pref 9",
+            &format!("add protocol ipv6 pref 9 {dport}"),
+        ],
+        &[
+            "add protocol ip pref 20 handle 3: u32 divisor 16",
+            "add protocol ipv6 pref 21 chain 2 u32 ht 3:2: match u32 0 0 classid 1:2",
+            "add protocol ipv6 pref 21 chain 2 u32 ht 800: match u32 0 0 classid 1:2",
+        ],
+        &[
+            "add protocol ip pref 20 handle 3: u32 divisor 16",
+            "add protocol ip pref 20 u32 sample u8 0x12 0xff at 0 divisor 16 ht 3: \
+             match u8 0x12 0xff at 0 order 5 classid 1:2",
+        ],
+        &[
+            "add protocol ip pref 20 handle 2: u32 divisor 1",
+            "add protocol ip pref 21 u32 ht 2:: match ip protocol 17 0xff classid 1:3",
+            "add protocol ip pref 21 u32 match u32 0 0 link 2:",
+            "del protocol ip pref 20",
+            "add protocol ip pref 20 flower action drop",
+        ],
+        &[
+            "add protocol ip pref 20 handle 2: u32 divisor 1",
+            "add protocol ip pref 21 u32 ht 2:: match ip protocol 17 0xff classid 1:3",
+            "del protocol ip pref 20",
+            &format!("add protocol ip pref 20 {dport}"),
+            "add protocol ip pref 20 handle 3: u32 divisor 1",
+        ],
+        &[
+            "add protocol ip pref 16 handle ::5 u32 match u32 0 0 police rate 1mbit burst 10k drop",
+            "replace protocol ip pref 16 handle 800::5 u32 match u32 0 0 \
+             police rate 2mbit burst 10k drop classid 1:2",
+        ],
+    ] {
+        comes_back(lines);
+    }
+}
+
+/// Filters come back with their handles, their actions with their numbers, and chains in the order
+/// in which they are listed.
+#[test]
+fn numbers_and_chains_come_back() {
+    for lines in [
+        &[
+            "add protocol ip pref 9 matchall action drop index 1",
+            "add protocol ip pref 5 flower ip_proto udp action drop cookie aa action pass",
+            "add protocol ip pref 6 basic police rate 1mbit burst 10k drop classid 1:1",
+            "add protocol ip pref 7 basic action skbedit mark 3 no_percpu classid 1:1",
+            "add protocol ip pref 8 u32 match u32 0 0 \
+             action police rate 1mbit burst 10k conform-exceed drop/pipe index 7",
+        ][..],
+        &[
+            "add protocol ip pref 9 handle 0x7 matchall classid 1:1",
+            "add protocol ip pref 10 handle 0x9 basic classid 1:1",
+            "add protocol ip pref 10 basic classid 1:2",
+            "add protocol ip pref 11 handle 0x9 bpf bytecode 1,6 0 0 4294967295, classid 1:1",
+            "add protocol ip pref 12 handle 5 flower ip_proto tcp classid 1:2",
+            "add protocol ip pref 12 flower ip_proto udp classid 1:2",
+            "add protocol 0x1234 pref 13 flower classid 1:2",
+        ],
+        &[
+            "add protocol ip pref 10 handle 4 flower ip_proto udp action drop",
+            "add protocol ip pref 10 flower ip_proto tcp action ok",
+            "add protocol ip pref 10 flower ip_proto tcp dst_port 4 action ok",
+            "add protocol ip pref 10 flower ip_proto udp dst_port 5 action ok",
+            "del protocol ip pref 10 handle 4 flower",
+        ],
+        &[
+            "add protocol ip pref 12 chain 4 matchall action goto chain 3",
+            "add protocol ip pref 12 chain 3 u32 match u32 0 0 classid 1:1",
+            "add protocol ip pref 13 chain 4 u32 match u32 0 0 classid 1:1",
+            "add protocol ip pref 12 matchall action goto chain 4",
+        ],
+        &[
+            "add protocol ip pref 13 handle 5/0xf fw classid 1:2",
+            "add protocol ip pref 13 handle 6/0xf fw classid 1:2",
+            "add protocol ip pref 14 fw",
+        ],
+    ] {
+        comes_back(lines);
+    }
+}
+
+/// A configuration that gives a filter another handle changes the host.
+#[test]
+fn another_handle_is_a_change() {
+    let text = |handle: u32| {
+        format!(
+            "ip link add d0 type dummy\ntc qdisc add dev d0 root handle 1: prio\n\
+             tc filter add dev d0 parent 1: pref 9 handle {handle} basic classid 1:1\n"
+        )
+    };
+    let (mut host, folder) = (Host::new(), Path::new("/"));
+    host.configure(&text(5), folder).expect("a configuration");
+    assert_eq!(host.configure(&text(5), folder).expect("the same"), [""; 0]);
+    let add = "tc filter add dev d0 parent 1: protocol all pref 9 chain 0 handle";
+    let steps = [("-", 5), ("+", 6)];
+    let steps = steps.map(|(sign, handle)| format!("{sign} {add} {handle:#x} basic classid 1:1"));
+    assert_eq!(host.configure(&text(6), folder).expect("another handle"), steps);
+}

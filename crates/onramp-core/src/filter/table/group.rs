@@ -16,7 +16,7 @@ use crate::base::error::Errno;
 #[derive(Clone, Debug)]
 pub(super) struct Group {
     pub(super) kind: &'static str,
-    protocol: u16,
+    pub(super) protocol: u16,
     /// The filters in the order in which they are asked.
     filters: BTreeMap<Rank, Arc<FilterSpec>>,
     handles: BTreeMap<u32, Rank>,

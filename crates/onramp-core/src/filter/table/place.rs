@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::super::Matcher;
 use super::super::edit::Changed;
 use super::super::read::{FilterSpec, Rank};
+use super::super::words::SHARED;
 use super::group::Group;
 use super::tables::Tables;
 use super::{Books, Name, refused};
@@ -29,6 +30,13 @@ pub(super) struct Place {
 }
 
 impl Place {
+    /// Whether there is a `u32` hash table with this handle.
+    pub(super) fn has_table(&self, handle: u32) -> bool {
+        self.tables.owner(handle).is_some()
+    }
+}
+
+impl Place {
     /// Returns the filter of a group with the handle `handle`, or `None` if there is none.
     pub(super) fn find(&self, group: &Group, handle: u32) -> Option<Arc<FilterSpec>> {
         if group.kind == "u32" { self.find_u32(handle) } else { group.get(handle) }
@@ -36,8 +44,7 @@ impl Place {
 
     /// Returns the `u32` hash table or node with the handle `handle`, or `None` if there is none.
     pub(super) fn find_u32(&self, handle: u32) -> Option<Arc<FilterSpec>> {
-        // The nodes of a `u32` hash table are stored in the group (chain and preference) that
-        // created the table.
+        // The nodes of a `u32` hash table are stored in the group of the table.
         let owner = self.tables.owner(handle)?;
         self.groups.get(&owner)?.get(handle)
     }
@@ -70,6 +77,9 @@ impl Place {
         let born = *self.chains.get(&filter.chain).unwrap_or(&self.born);
         filter.chain_born = born;
         let new = !self.groups.contains_key(&name);
+        if let (Matcher::Root, handle @ 1..) = (&filter.matcher, filter.handle) {
+            self.tables.check_root(handle, new)?;
+        }
         if new {
             let mut group = Group::of(&filter);
             if filter.kind == "u32" {
@@ -80,11 +90,25 @@ impl Place {
             self.chains.insert(filter.chain, born);
         }
         let done = self.settle(&mut filter, there, &mut books.changed);
+        if let Ok(Some((name, _))) = &done {
+            self.go_to(&mut filter, *name);
+        }
         let done = done.map(|owner| self.store(filter, there, owner, books));
         if done.is_err() && new {
             self.forget_group(name);
         }
         done
+    }
+
+    /// Prepares a filter for the group `name`, in which it is to be stored. A node of `u32` may be
+    /// added to a table of another group; it then has the protocol of that group.
+    fn go_to(&mut self, filter: &mut FilterSpec, name: Name) {
+        if name.0 == SHARED {
+            self.groups.entry(name).or_insert_with(|| Group::of(filter));
+        } else if let Some(group) = self.groups.get(&name) {
+            filter.protocol = group.protocol;
+            filter.chain_born = self.chains.get(&name.0).copied().unwrap_or(filter.chain_born);
+        }
     }
 
     /// Stores a filter under the chain, preference and rank `owner`, if it has one, and removes
@@ -158,14 +182,47 @@ impl Place {
         group.remove(filter, &mut books.changed);
         self.tables.count_link(filter, false);
         self.tables.free(filter);
-        // If several preferences have `u32` filters, nodes of one may refer to tables of another,
-        // so the tables stay even if only tables are left.
-        let is_bare = group.is_bare();
-        if is_bare && (group.kind != "u32" || Tables::are_alone(&self.groups)) {
-            let left = self.forget_group(name);
-            books.changed.gone.extend(left.into_iter().flat_map(Group::into_filters));
+        let (is_u32, is_empty) = (group.kind == "u32", group.specs().next().is_none());
+        if is_empty {
+            self.forget_group(name);
+        }
+        if is_u32 {
+            self.forget_last_u32(books);
         }
         Ok(())
+    }
+
+    /// Forgets the only preference with filters of kind `u32` if no node is left. If several
+    /// preferences have `u32` filters, all of them stay, even if only tables are left.
+    fn forget_last_u32(&mut self, books: &mut Books) {
+        let of_u32 = || self.groups.iter().filter(|(_, group)| group.kind == "u32");
+        let mut own = of_u32().map(|(name, _)| *name).filter(|name| name.0 != SHARED);
+        if let (Some(name), None) = (own.next(), own.next())
+            && of_u32().all(|(_, group)| group.is_bare())
+        {
+            self.remove_group(name, books);
+            self.forget_shared(books);
+        }
+    }
+
+    /// Forgets the tables that all preferences share, if no preference has filters of kind `u32`
+    /// any more.
+    pub(super) fn forget_shared(&mut self, books: &mut Books) {
+        let is_left = self.groups.iter().any(|(name, it)| it.kind == "u32" && name.0 != SHARED);
+        if is_left {
+            return;
+        }
+        let shared: Vec<_> = self.groups.range((SHARED, 0)..).map(|(name, _)| *name).collect();
+        shared.into_iter().for_each(|name| self.remove_group(name, books));
+    }
+
+    /// Removes a group with all of its filters, which count as removed by the line.
+    pub(super) fn remove_group(&mut self, name: Name, books: &mut Books) {
+        let Some(group) = self.forget_group(name) else { return };
+        for filter in group.into_filters() {
+            books.numbers.give_back(&filter, None);
+            books.changed.gone.push(filter);
+        }
     }
 
     /// Removes a group, and its chain if no other group is in it. Returns the group.

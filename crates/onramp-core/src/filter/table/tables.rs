@@ -1,12 +1,16 @@
-//! The hash tables of `u32` at a qdisc or class: which preference created each table, and which
-//! numbers of tables and of nodes (filters in a table) are taken.
+//! The hash tables of `u32` at a qdisc or class: in which group each table is, and which numbers of
+//! tables and of nodes (filters in a table) are taken.
+//!
+//! The first table of a preference is in the group of its preference, and is deleted with it. As in
+//! Linux, all preferences share the tables that a `divisor` makes: these are in groups of their own
+//! (`SHARED`), which are deleted with the last preference of kind `u32`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::super::Matcher;
 use super::super::read::{FilterSpec, Rank};
-use super::super::words::{COUNT_BITS, NODE, TABLE, TABLE_BITS};
+use super::super::words::{COUNT_BITS, NODE, SHARED, TABLE, TABLE_BITS, handle_name};
 use super::group::Group;
 use super::{Name, refused};
 use crate::base::ConfigError;
@@ -24,6 +28,17 @@ fn node_at(place: u32) -> Option<u32> {
         OWN..NODE => Some(place - OWN + 1),
         _ => None,
     }
+}
+
+/// Returns the handle that a hash table gets automatically, and counts `next` up, which is the
+/// number of the next table to try, as an offset from the lowest such number.
+pub(super) fn next_table(next: &mut u32, is_taken: impl Fn(u32) -> bool) -> Option<u32> {
+    let mut tables = (0..OWN_TABLES).map(|_| {
+        let table = (OWN + *next % OWN_TABLES) << TABLE_BITS;
+        *next += 1;
+        table
+    });
+    tables.find(|table| !is_taken(*table))
 }
 
 /// All hash tables at a qdisc or class, by their handles.
@@ -51,14 +66,11 @@ struct Owned {
     root: bool,
 }
 
-fn wrong(key: &'static str, value: u32, errno: Errno, said: &'static str) -> ConfigError {
-    let why = match key {
-        "divisor" => "a table cannot change its number of buckets; delete the table first",
-        "link" | "ht" => "there is no such table; add it with divisor",
-        _ => "expected TABLE:BUCKET:NODE: an existing table and bucket, and a free node number",
-    };
-    refused(key, format!("{value:x}")).by(errno, said, why)
+fn wrong(key: &'static str, handle: u32, said: &'static str, why: &str) -> ConfigError {
+    refused(key, handle_name(handle)).by(Errno::Invalid, said, why)
 }
+
+const ABSENT: &str = "there is no such table; add it with divisor";
 
 fn full(bucket: u32) -> ConfigError {
     let why = "all 4,095 numbers of this bucket are taken; delete a filter, or use another bucket";
@@ -69,15 +81,10 @@ fn full(bucket: u32) -> ConfigError {
 
 impl Tables {
     fn own(&mut self) -> Result<u32, ConfigError> {
-        for _ in 0..OWN_TABLES {
-            let table = (OWN + self.next % OWN_TABLES) << TABLE_BITS;
-            self.next += 1;
-            if !self.owned.contains_key(&table) {
-                return Ok(table);
-            }
-        }
-        let why = "a qdisc or class has at most 2048 hash tables with automatic numbers";
-        Err(refused("u32", "").by(Errno::NoSpace, "", why))
+        next_table(&mut self.next, |table| self.owned.contains_key(&table)).ok_or_else(|| {
+            let why = "a qdisc or class has at most 2048 hash tables with automatic numbers";
+            refused("u32", "").by(Errno::NoSpace, "", why)
+        })
     }
 
     /// Creates the first hash table of a preference, when the preference gets `filter` as its first
@@ -88,15 +95,31 @@ impl Tables {
         serial: u64,
     ) -> Result<Arc<FilterSpec>, ConfigError> {
         let by = (filter.chain, filter.pref);
-        let handle = self.own()?;
+        let handle = match (&filter.matcher, filter.handle) {
+            (Matcher::Root, handle @ 1..) => handle,
+            _ => self.own()?,
+        };
         self.born += 1;
         let born = self.born;
         self.owned.insert(handle, Owned { by, born, divisor: 1, root: true });
         Ok(Arc::new(filter.table(handle, (born, 0), serial)))
     }
 
-    /// Returns the chain and preference that created the table in which `handle` is, or `None` if
-    /// there is no such table.
+    /// Returns an error unless `handle` can be the handle of the first hash table of a preference.
+    /// `new` says whether the preference is new.
+    pub(super) fn check_root(&self, handle: u32, new: bool) -> Result<(), ConfigError> {
+        let is_table = handle & !TABLE == 0 && handle != TABLE;
+        if new && is_table && !self.owned.contains_key(&handle) {
+            return Ok(());
+        }
+        let said = "cls_u32: Filter handle requires options";
+        let why = "without options, a line can only give the first table of a new preference a \
+                   number that is free, such as 805:";
+        Err(wrong("handle", handle, said, why))
+    }
+
+    /// Returns the name of the group of the table in which `handle` is, or `None` if there is no
+    /// such table.
     pub(super) fn owner(&self, handle: u32) -> Option<Name> {
         self.owned.get(&(handle & TABLE)).map(|table| table.by)
     }
@@ -111,7 +134,9 @@ impl Tables {
     ) -> Result<(Name, Rank), ConfigError> {
         let name = (filter.chain, filter.pref);
         let (table, link) = match &filter.matcher {
-            Matcher::Table(divisor) => return self.settle_table(filter, there, *divisor, name),
+            Matcher::Table(divisor) => {
+                return self.settle_table(filter, there, *divisor, name.1);
+            }
             Matcher::U32(node) => (node.table, node.link),
             _ => (None, None),
         };
@@ -119,13 +144,12 @@ impl Tables {
             match self.owned.get(&(link & TABLE)) {
                 None => {
                     let said = "cls_u32: Link hash table not found";
-                    return Err(wrong("link", link >> TABLE_BITS, Errno::Invalid, said));
+                    return Err(wrong("link", link, said, ABSENT));
                 }
                 Some(table) if table.root => {
                     let said = "cls_u32: Not linking to root node";
                     let why = "filters cannot link to the first table of a preference";
-                    let link = format!("{:x}", link >> TABLE_BITS);
-                    return Err(refused("link", link).by(Errno::Invalid, said, why));
+                    return Err(wrong("link", link, said, why));
                 }
                 Some(_) => {}
             }
@@ -133,7 +157,9 @@ impl Tables {
         if let Some(there) = there {
             if let Matcher::Table(_) = there.matcher {
                 let said = "cls_u32: Key node id cannot be zero";
-                return Err(wrong("handle", there.handle, Errno::Invalid, said));
+                let why = "this is a table, which cannot be replaced by a filter: name a filter in \
+                           it, such as 2::800";
+                return Err(wrong("handle", there.handle, said, why));
             }
             filter.handle = there.handle;
             return Ok(((there.chain, there.pref), there.rank));
@@ -146,17 +172,25 @@ impl Tables {
         filter: &mut FilterSpec,
         there: Option<&FilterSpec>,
         divisor: u32,
-        by: Name,
+        pref: u16,
     ) -> Result<(Name, Rank), ConfigError> {
         if let Some(there) = there {
             let said = "cls_u32: Key node id cannot be zero";
-            return Err(wrong("divisor", there.handle, Errno::Invalid, said));
+            let why = match there.matcher {
+                Matcher::Table(_) => {
+                    "this table is there, and a table cannot be replaced or changed: delete it \
+                     first, or leave out this line"
+                }
+                _ => "this is a filter, and not a table: name a table, such as 2:",
+            };
+            return Err(wrong("handle", there.handle, said, why));
         }
         filter.handle = match filter.handle & TABLE {
             0 => self.own()?,
             table => table,
         };
         self.born += 1;
+        let by = (SHARED, pref);
         self.owned.insert(filter.handle, Owned { by, born: self.born, divisor, root: false });
         Ok((by, (self.born, 0)))
     }
@@ -180,16 +214,18 @@ impl Tables {
         };
         let Some((&table, owned)) = given else {
             let said = "cls_u32: Specified hash table not found";
-            return Err(wrong("ht", table >> TABLE_BITS, Errno::Invalid, said));
+            return Err(wrong("ht", table & TABLE, said, ABSENT));
         };
         if bucket >= owned.divisor {
             let said = "cls_u32: Specified hash table buckets exceed configured value";
-            return Err(wrong("handle", bucket, Errno::Invalid, said));
+            let why = format!("the buckets of this table are 0 to {:x}", owned.divisor - 1);
+            return Err(wrong("ht", table | bucket << 12, said, &why));
         }
         let handle = filter.handle;
         if handle & TABLE != 0 && (handle ^ table) & TABLE != 0 {
             let said = "cls_u32: Handle specified hash table address mismatch";
-            return Err(wrong("handle", handle, Errno::Invalid, said));
+            let why = format!("the filter is added to the table {}", handle_name(table));
+            return Err(wrong("handle", handle, said, &why));
         }
         let first = table | bucket << 12;
         let group = groups.get(&owned.by);
@@ -204,7 +240,9 @@ impl Tables {
                 node_at(place).ok_or_else(|| full(first))?
             }
             node if taken(node) => {
-                return Err(wrong("handle", handle, Errno::NoSpace, ""));
+                let why = "a filter in this bucket has this number: give another, or none";
+                let name = handle_name(first | handle & NODE);
+                return Err(refused("handle", name).by(Errno::NoSpace, "", why));
             }
             node => node,
         };
@@ -265,10 +303,5 @@ impl Tables {
         if self.owned.is_empty() {
             self.next = 0;
         }
-    }
-
-    /// Whether at most one preference has filters of kind `u32`.
-    pub(super) fn are_alone(groups: &BTreeMap<Name, Group>) -> bool {
-        groups.values().filter(|group| group.kind == "u32").take(2).count() < 2
     }
 }

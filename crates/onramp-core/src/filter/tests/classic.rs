@@ -401,6 +401,22 @@ fn programs_are_shown() {
     );
 }
 
+/// A program with `direct-action` decides alone: actions are listed and never run, as in Linux.
+#[test]
+fn actions_beside_direct_action_never_run() {
+    for program in ["bytecode '1,6 0 0 0'", "ebpf-bytecode b7000000000000009500000000000000"] {
+        let line = format!("pref 1 bpf da {program} classid 1:4 action drop");
+        let shown = text(&line["pref 1 ".len()..]);
+        assert!(shown.contains("flowid 1:4 direct-action not_in_hw "), "{shown}");
+        assert!(shown.contains("action order 1: gact action drop"), "{shown}");
+        let mut filters = filters(&[&line]);
+        let frame = v4(17, &[], &[]);
+        assert_eq!(ask(&mut filters, &mut packet(&frame)), class(4), "{program}");
+        let filter = filters.specs().next().expect("it is there");
+        assert_eq!((filter.hits, filter.actions[0].counters.packets), (1, 0));
+    }
+}
+
 /// If a word of a `bpf` filter is wrong, the filter is refused, and the error says what would be
 /// right.
 #[test]
@@ -419,11 +435,7 @@ fn programs_that_cannot_be_read_are_refused() {
         );
         assert_eq!(wrong(&format!("bpf {word} x")), (1, said));
     }
-    let direct = "filter bpf: \"action\": it cannot be used with direct-action, where the program \
-                  returns the action";
     are_wrong(&[
-        (&format!("bpf {two} da action ok"), 1, direct),
-        (&format!("bpf ebpf-bytecode {digits} da action ok"), 1, direct),
         (
             &format!("bpf {two} ebpf-bytecode {digits}"),
             1,

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::super::{Filters, How, Table};
 use super::PLACE;
-use super::tools::apply;
+use super::tools::{all, apply};
 use crate::base::Handle;
 
 /// What a line says behind chain and preference. The options are few, so that lines often meet a
@@ -118,5 +118,48 @@ fn filters_of_other_preferences_are_not_looked_at() {
         edited.edit(table.last_edit());
         let there = edited.filters.iter().map(|filter| filter.place());
         assert!(there.eq(table.at(PLACE).map(|filter| filter.place())));
+    }
+}
+
+/// Returns the filters that the lines for the filters of `table` make.
+fn again(table: &Table) -> Table {
+    let mut again = Table::default();
+    for (verb, words) in table.lines(PLACE) {
+        let how = match verb {
+            "add" => How::Add,
+            "change" => How::Change,
+            _ => How::Delete,
+        };
+        apply(&mut again, how, &words).unwrap_or_else(|error| panic!("{verb} {words}: {error}"));
+    }
+    again
+}
+
+/// Returns the listing with its lines in an order that depends only on the lines.
+fn sorted(table: &Table) -> Vec<String> {
+    let mut lines: Vec<_> = all(table).lines().map(str::to_owned).collect();
+    lines.sort_unstable();
+    lines
+}
+
+proptest! {
+    /// The order of the hash tables of one preference is not looked at: see `table/again.rs`.
+    #[test]
+    fn lines_make_the_filters_again(lines in prop::collection::vec(line(), 1..40)) {
+        let mut table = Table::default();
+        for (how, line) in lines {
+            let _ = apply(&mut table, how, &line);
+        }
+        let again = again(&table);
+        prop_assert_eq!(sorted(&again), sorted(&table));
+        let named = |table: &Table| -> std::collections::BTreeSet<_> {
+            table.at(PLACE).map(|it| (it.chain, it.pref, it.handle)).collect()
+        };
+        prop_assert_eq!(named(&again), named(&table));
+        let asked = |table: &Table| -> Vec<_> {
+            let others = table.at(PLACE).filter(|it| it.kind != "u32");
+            others.map(|it| (it.chain, it.pref, it.handle)).collect()
+        };
+        prop_assert_eq!(asked(&again), asked(&table));
     }
 }

@@ -157,12 +157,12 @@ fn a_bare_preference() {
 }
 
 /// Returns the handles of all filters, in the order in which they are asked.
-fn handles(table: &Table) -> Vec<u32> {
+pub(super) fn handles(table: &Table) -> Vec<u32> {
     table.at(PLACE).map(|filter| filter.handle).collect()
 }
 
 const NO_SPACE: &str = "RTNETLINK answers: No space left on device";
-const ADD: &str = "pref 1 u32 match u32 1 1 flowid 1:1";
+pub(super) const ADD: &str = "pref 1 u32 match u32 1 1 flowid 1:1";
 
 /// Nodes get the numbers from 800 to fff, then from 1 on. A new node gets the first number in that
 /// order that is free.
@@ -263,7 +263,8 @@ fn tables_are_numbered() {
     apply(&mut table, How::Add, "pref 1 handle 5: u32 divisor 1").expect("a number of its own");
     apply(&mut table, How::Delete, "pref 77").expect("it is there");
     apply(&mut table, How::Add, "pref 3000 u32").expect("room again");
-    assert_eq!(handles(&table).last(), Some(&((0x800 + 76) << 20)));
+    let [.., last, 0x50_0000] = handles(&table)[..] else { panic!("the shared table is last") };
+    assert_eq!(last, (0x800 + 76) << 20);
     let second = apply(&mut table, How::Add, "pref 3000 u32 divisor 8");
     assert!(second.is_err(), "a table made by hand takes such a number, too");
 }
@@ -356,34 +357,6 @@ fn a_table_that_nodes_link_to_stays() {
     apply(&mut table, How::Delete, delete).expect("nobody is linked with it");
 }
 
-/// A preference with only hash tables left stays while nodes of another preference might use the
-/// tables.
-#[test]
-fn the_tables_of_one_are_there_for_another() {
-    let mut table = try_table(&[ADD, "pref 2 u32 match u32 2 2 flowid 1:1"]).expect("room");
-    apply(&mut table, How::Delete, "pref 1 handle 800::800 u32").expect("it is there");
-    assert_eq!(handles(&table), [0x8000_0000, 0x8010_0000, 0x8010_0800]);
-    // A node that is added to a table of another preference belongs to the preference of the table.
-    apply(&mut table, How::Add, "pref 2 u32 ht 800: match u32 3 3 flowid 1:1").expect("room");
-    assert_eq!(handles(&table), [0x8000_0000, 0x8000_0800, 0x8010_0000, 0x8010_0800]);
-    assert!(all(&table).contains("pref 1 u32 chain 0 fh 800::800 "));
-    // A line for preference 2 also finds the node, although the node belongs to preference 1.
-    apply(&mut table, How::Delete, "pref 2 handle 800::800 u32").expect("it is there");
-    // `ht fff:` and `ht 0:` mean the first hash table of the line's own preference.
-    apply(&mut table, How::Add, "pref 2 u32 ht fff: match u32 3 3 flowid 1:1").expect("room");
-    apply(&mut table, How::Add, "pref 2 u32 ht 0: match u32 3 3 flowid 1:1").expect("room");
-    assert_eq!(handles(&table), [0x8000_0000, 0x8010_0000, 0x8010_0800, 0x8010_0801, 0x8010_0802]);
-    // If the other preference is not `u32`, it cannot use the tables, so the preference that has
-    // only tables left is deleted.
-    let mut table = try_table(&[ADD, "pref 2 basic classid 1:1"]).expect("room");
-    apply(&mut table, How::Delete, "pref 1 handle 800::800 u32").expect("it is there");
-    assert_eq!(all(&table).lines().count(), 2);
-    // Preferences in different chains may use each other's tables, too.
-    let mut table = try_table(&[ADD, "chain 3 pref 1 u32"]).expect("room");
-    apply(&mut table, How::Delete, "pref 1 handle 800::800 u32").expect("it is there");
-    assert_eq!(handles(&table), [0x8000_0000, 0x8010_0000]);
-}
-
 #[test]
 #[expect(clippy::too_many_lines, reason = "a table of cases")]
 fn tables_say_what_cannot_be() {
@@ -398,48 +371,67 @@ fn tables_say_what_cannot_be() {
         (
             How::Change,
             "pref 1 handle 1: u32 divisor 8",
-            "filter: illegal \"divisor\" \"100000\": a table cannot change its number of buckets; \
-             delete the table first",
+            "filter: illegal \"handle\" \"1:\": this table is there, and a table cannot be \
+             replaced or changed: delete it first, or leave out this line",
             "Error: cls_u32: Key node id cannot be zero.",
         ),
         (
             How::Change,
             "pref 1 handle 1: u32 match u32 1 1",
-            "filter: illegal \"handle\" \"100000\": expected TABLE:BUCKET:NODE: an existing table \
-             and bucket, and a free node number",
+            "filter: illegal \"handle\" \"1:\": this is a table, which cannot be replaced by a \
+             filter: name a filter in it, such as 2::800",
+            "Error: cls_u32: Key node id cannot be zero.",
+        ),
+        (
+            How::Replace,
+            "pref 1 handle 1: u32 divisor 4",
+            "filter: illegal \"handle\" \"1:\": this table is there, and a table cannot be \
+             replaced or changed: delete it first, or leave out this line",
             "Error: cls_u32: Key node id cannot be zero.",
         ),
         (
             How::Add,
+            "pref 1 handle 805: u32",
+            "filter: illegal \"handle\" \"805:\": without options, a line can only give the first \
+             table of a new preference a number that is free, such as 805:",
+            "Error: cls_u32: Filter handle requires options.",
+        ),
+        (
+            How::Replace,
+            "pref 3 handle 1: u32",
+            "filter: illegal \"handle\" \"1:\": without options, a line can only give the first \
+             table of a new preference a number that is free, such as 805:",
+            "Error: cls_u32: Filter handle requires options.",
+        ),
+        (
+            How::Add,
             "pref 1 u32 match u32 1 1 link 2:",
-            "filter: illegal \"link\" \"2\": there is no such table; add it with divisor",
+            "filter: illegal \"link\" \"2:\": there is no such table; add it with divisor",
             "Error: cls_u32: Link hash table not found.",
         ),
         (
             How::Add,
             "pref 1 u32 match u32 1 1 link 801:",
-            "filter: illegal \"link\" \"801\": filters cannot link to the first table of a \
+            "filter: illegal \"link\" \"801:\": filters cannot link to the first table of a \
              preference",
             "Error: cls_u32: Not linking to root node.",
         ),
         (
             How::Add,
             "pref 1 u32 ht 2: match u32 1 1 flowid 1:1",
-            "filter: illegal \"ht\" \"2\": there is no such table; add it with divisor",
+            "filter: illegal \"ht\" \"2:\": there is no such table; add it with divisor",
             "Error: cls_u32: Specified hash table not found.",
         ),
         (
             How::Add,
             "pref 1 u32 ht 1:4: match u32 1 1 flowid 1:1",
-            "filter: illegal \"handle\" \"4\": expected TABLE:BUCKET:NODE: an existing table and \
-             bucket, and a free node number",
+            "filter: illegal \"ht\" \"1:4:\": the buckets of this table are 0 to 3",
             "Error: cls_u32: Specified hash table buckets exceed configured value.",
         ),
         (
             How::Add,
             "pref 1 handle 2::1 u32 ht 1:3: match u32 1 1 flowid 1:1",
-            "filter: illegal \"handle\" \"200001\": expected TABLE:BUCKET:NODE: an existing table \
-             and bucket, and a free node number",
+            "filter: illegal \"handle\" \"2::1\": the filter is added to the table 1:",
             "Error: cls_u32: Handle specified hash table address mismatch.",
         ),
         (
@@ -761,33 +753,4 @@ fn moves_add_up() {
     ]);
     assert_eq!(ask(&mut hashed, &mut packet(&v4(17, &[], &ports(0x123a, 9)))), class(5));
     assert_eq!(ask(&mut hashed, &mut packet(&v4(17, &[], &ports(0x12a3, 9)))), Decision::Unknown);
-}
-
-/// All preferences together have one set of hash tables: a line whose preference is new finds the
-/// tables and nodes of other preferences.
-#[test]
-fn preferences_share_their_tables() {
-    let node = "protocol ip handle 2:1:5 u32 ht 2:1: match u32 1 1 classid";
-    let lines = ["pref 1 protocol ip handle 2: u32 divisor 4", &format!("pref 1 {node} 1:1")];
-    let mut table = try_table(&lines).expect("room");
-    let before = all(&table);
-    let again = "pref 2 protocol ip handle 2: u32 divisor 4";
-    for (how, line, said) in [
-        (How::Add, again, "Filter already exists"),
-        (How::Replace, again, "cls_u32: Key node id cannot be zero"),
-        (How::Add, &format!("pref 2 {node} 1:2"), "Filter already exists"),
-        (
-            How::Change,
-            &format!("pref 2 {node} 1:2"),
-            "Need both RTM_NEWTFILTER and NLM_F_CREATE to create a new filter",
-        ),
-    ] {
-        let error = apply(&mut table, how, line).expect_err(line);
-        let text = error.fault.kernel_text().unwrap_or_default();
-        assert_eq!(text, format!("Error: {said}."), "{how:?} {line}");
-        assert_eq!(all(&table), before, "{how:?} {line}");
-    }
-    apply(&mut table, How::Replace, &format!("pref 2 {node} 1:2")).expect("another class");
-    let classes = table.at(PLACE).filter_map(|filter| filter.class);
-    assert_eq!(classes.map(|class| class.minor).collect::<Vec<_>>(), [2], "one node");
 }

@@ -8,6 +8,9 @@ use crate::base::error::Errno;
 
 /// The bits of a `u32` handle that name a table.
 pub(in crate::filter) const TABLE: u32 = 0xfff0_0000;
+/// Stands in place of a chain where the tables are that all `u32` filters of a qdisc or class
+/// share. No chain has this number, so no packet meets these filters by their preference.
+pub(in crate::filter) const SHARED: u32 = u32::MAX;
 /// Number of handle bits to the right of the bits that name a table.
 pub(in crate::filter) const TABLE_BITS: u32 = 20;
 /// The bits of a `u32` handle that name a node.

@@ -9,7 +9,7 @@ use crate::base::dissect::ethertype;
 use crate::base::show::Out;
 
 /// Returns a `u32` handle as `tc` shows it, such as `800::1`.
-fn handle_name(handle: u32) -> String {
+pub(in crate::filter) fn handle_name(handle: u32) -> String {
     let (table, bucket, node) = (handle >> 20, handle >> 12 & 0xff, handle & 0xfff);
     let bucket = if bucket > 0 { format!("{bucket:x}") } else { String::new() };
     match (bucket.as_str(), node) {

@@ -52,9 +52,9 @@ impl Setup {
         if let Some(node) = &self.ingress {
             lines.push(format!("qdisc add dev {device} {}", node.spec.kind().id));
         }
-        for (place, filter) in self.all_filters() {
+        for (place, (verb, words)) in self.filter_lines() {
             let place = self.filter_place_called(place);
-            lines.push(format!("filter add dev {device} parent {place} {}", filter.words()));
+            lines.push(format!("filter {verb} dev {device} parent {place} {words}"));
         }
         lines
     }
@@ -243,18 +243,23 @@ impl Setup {
         Some((super::class_params(&node.spec), &node.classes.get(place.minor)?.given))
     }
 
-    pub(super) fn all_filters(&self) -> impl Iterator<Item = (Handle, &FilterSpec)> {
+    /// Returns the qdiscs and classes that have filters.
+    fn filter_places(&self) -> impl Iterator<Item = Handle> {
         let majors = self.qdiscs.keys().copied().chain(self.ingress.as_ref().map(|_| u16::MAX));
-        majors.flat_map(move |major| {
-            self.filters.places(major).flat_map(move |minor| {
-                let place = Handle::new(major, minor);
-                self.filters.to_add(place).into_iter().map(move |filter| (place, filter))
-            })
+        majors.flat_map(|major| {
+            self.filters.places(major).map(move |minor| Handle::new(major, minor))
         })
     }
 
-    fn filter_lines(&self) -> impl Iterator<Item = (Handle, String)> {
-        self.all_filters().map(|(place, filter)| (place, filter.words()))
+    pub(super) fn all_filters(&self) -> impl Iterator<Item = &FilterSpec> {
+        self.filter_places().flat_map(|place| self.filters.at(place))
+    }
+
+    /// Returns the lines that make all filters again, each with the qdisc or class of the filter:
+    /// the verb, and the words after the qdisc or class.
+    fn filter_lines(&self) -> impl Iterator<Item = (Handle, (&'static str, String))> {
+        self.filter_places()
+            .flat_map(|place| self.filters.lines(place).into_iter().map(move |line| (place, line)))
     }
 }
 

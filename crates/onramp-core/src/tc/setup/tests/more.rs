@@ -14,7 +14,7 @@ const TREE: [&str; 8] = [
     "qdisc add dev e parent 1:20 handle 20: fq_codel limit 100 flows 64",
     "qdisc add dev e parent 1:30 handle 30: prio",
     "qdisc add dev e parent 30:2 handle 40: pfifo limit 7",
-    "filter add dev e parent 1: protocol ip pref 3 chain 0 matchall classid 1:20",
+    "filter add dev e parent 1: protocol ip pref 3 chain 0 handle 0x1 matchall classid 1:20",
 ];
 
 #[test]
