@@ -19,6 +19,11 @@ pub struct Options {
     /// flight. If the rate is not known, raise the bytes and build the link with
     /// [`credit_time`](onramp::LinkBuilder::credit_time), which bounds the same delay at any rate;
     /// two batches may always be in flight then.
+    ///
+    /// Each peer keeps these credits if the link was built with
+    /// [`credits`](onramp::LinkBuilder::credits), of whatever number, and without
+    /// [`credits_per_port`](onramp::LinkBuilder::credits_per_port). Otherwise all peers that the
+    /// socket remembers, idle ones too, share the credits of the port, 8,192 packets by default.
     pub credits: Credits,
     /// Number of peers, that is, of pairs of a destination and a local address, that the socket
     /// remembers. Default: 4,096. At least 1.

@@ -14,21 +14,14 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use onramp::Peer;
+use onramp::{Peer, Room};
 use quinn::UdpPoller;
 
 thread_local! {
     /// Whether a poller has just said that its connection may send.
     static ASKED: Cell<bool> = const { Cell::new(false) };
     /// The refusal that the next poller takes.
-    static REFUSED: Cell<Option<Refused>> = const { Cell::new(None) };
-}
-
-/// A batch for which there was no room.
-#[derive(Debug)]
-struct Refused {
-    peer: Arc<Peer>,
-    payload: usize,
+    static REFUSED: Cell<Option<Room>> = const { Cell::new(None) };
 }
 
 /// Notes that the present call of `try_send` begins. Returns whether a poller will take a refusal;
@@ -38,25 +31,25 @@ pub(crate) fn begin() -> bool {
 }
 
 /// Leaves word of a refusal for the poller.
-pub(crate) fn refuse(peer: Arc<Peer>, payload: usize) {
-    REFUSED.set(Some(Refused { peer, payload }));
+pub(crate) fn refuse(peer: &Arc<Peer>, payload: usize) {
+    REFUSED.set(Some(peer.room(payload)));
 }
 
 /// Tells the task of one connection when it may send.
 #[derive(Debug, Default)]
 pub(crate) struct Poller {
-    /// The batch for which the connection waits.
-    refused: Option<Refused>,
+    /// The room for which the connection waits.
+    room: Option<Room>,
 }
 
 impl UdpPoller for Poller {
     fn poll_writable(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if let Some(refused) = REFUSED.take() {
-            self.refused = Some(refused);
+        if let Some(room) = REFUSED.take() {
+            self.room = Some(room);
         }
-        if let Some(Refused { peer, payload }) = &self.refused {
-            ready!(peer.poll_ready(cx, *payload));
-            self.refused = None;
+        if let Some(room) = &mut self.room {
+            ready!(Pin::new(room).poll(cx));
+            self.room = None;
         }
         ASKED.set(true);
         Poll::Ready(Ok(()))

@@ -70,7 +70,9 @@ impl OnrampSocket {
     /// `InvalidInput` if the address, the qdisc or the socket is wrong; the text says what. Besides
     /// the errors of [`with`](Self::with).
     pub fn bind(addr: impl ToSocketAddrs, qdisc: &str) -> io::Result<Arc<Self>> {
-        let link = Link::udp(addr).ports(1).qdisc(qdisc).build();
+        // With credits of its own, the link does not share out a bound among the peers.
+        let credits = Options::default().credits;
+        let link = Link::udp(addr).ports(1).qdisc(qdisc).credits(credits).build();
         Self::new(link.map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?)
     }
 
@@ -173,7 +175,7 @@ impl AsyncUdpSocket for OnrampSocket {
             Err(TrySendError::Full) => {
                 count(&self.counters.full);
                 if asked {
-                    poller::refuse(peer, payload.len());
+                    poller::refuse(&peer, payload.len());
                 } else {
                     count(&self.counters.replies_dropped);
                 }

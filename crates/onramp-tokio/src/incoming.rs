@@ -62,18 +62,23 @@ impl Incoming {
     pub(crate) fn next(&mut self, buffer: &mut [u8]) -> Option<Received> {
         loop {
             let datagram = Datagram::of(self.packets.front()?);
-            let data = datagram.and_then(|datagram| datagram.datagrams().nth(self.given));
-            let (Some(datagram), Some(data)) = (datagram, data) else {
+            let received = datagram.and_then(|datagram| {
+                let mut rest = datagram.datagrams().skip(self.given);
+                let data = rest.next()?;
+                let len = data.len().min(buffer.len());
+                buffer[..len].copy_from_slice(&data[..len]);
+                let Datagram { source, destination, ecn, .. } = datagram;
+                Some((Received { len, source, destination, ecn }, rest.next().is_some()))
+            });
+            self.given += 1;
+            if !received.is_some_and(|(_, is_followed)| is_followed) {
                 // All datagrams of the packet were given out.
                 self.packets.pop_front();
                 self.given = 0;
-                continue;
-            };
-            self.given += 1;
-            let len = data.len().min(buffer.len());
-            buffer[..len].copy_from_slice(&data[..len]);
-            let Datagram { source, destination, ecn, .. } = datagram;
-            return Some(Received { len, source, destination, ecn });
+            }
+            if let Some((received, _)) = received {
+                return Some(received);
+            }
         }
     }
 }

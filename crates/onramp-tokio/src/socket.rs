@@ -1,6 +1,5 @@
 //! The socket.
 
-use std::future::poll_fn;
 use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::task::{Context, Poll, ready};
@@ -10,6 +9,7 @@ use onramp::{CloseReport, Credits, Link, Message, Peers, TrySendError};
 use tokio::io::Interest;
 use tokio::net::UdpSocket;
 use tokio::sync::Mutex;
+use tokio::task::coop::{consume_budget, poll_proceed};
 
 use crate::incoming::Incoming;
 use crate::{Driver, Received};
@@ -25,6 +25,12 @@ pub struct Options {
     /// any rate, build the link with [`credit_time`](onramp::LinkBuilder::credit_time). If a qdisc
     /// delays packets (`netem delay`), they are in flight meanwhile: give credits of at least the
     /// rate times the delay.
+    ///
+    /// Each destination keeps these credits if the link was built with
+    /// [`credits`](onramp::LinkBuilder::credits), of whatever number, and without
+    /// [`credits_per_port`](onramp::LinkBuilder::credits_per_port). Otherwise all destinations that
+    /// the socket remembers, idle ones too, share the credits of the port, 8,192 packets by
+    /// default.
     pub credits: Credits,
     /// Number of destinations that the socket remembers. Default: 4,096. At least 1.
     ///
@@ -76,9 +82,11 @@ impl Socket {
     ///
     /// Panics outside a runtime of tokio with I/O enabled.
     pub fn bind(addr: impl ToSocketAddrs, qdisc: &str) -> io::Result<Self> {
-        let link = Link::udp(addr).ports(1).qdisc(qdisc).build();
+        let options = Options::default();
+        // With credits of its own, the link does not share out a bound among the destinations.
+        let link = Link::udp(addr).ports(1).qdisc(qdisc).credits(options.credits).build();
         let link = link.map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
-        Self::with(link, Options::default())
+        Self::with(link, options)
     }
 
     /// Makes a socket over a link. If the link has no threads, starts a [`Driver`].
@@ -135,7 +143,7 @@ impl Socket {
     ///
     /// See [`Socket`].
     pub async fn send_to(&self, payload: &[u8], dest: SocketAddr) -> io::Result<usize> {
-        poll_fn(|cx| self.poll_send_to(cx, payload, dest)).await
+        self.send_message(&Message { payload, ..Message::default() }, Some(dest), None).await
     }
 
     /// Sends a datagram to `dest` if there is room.
@@ -148,7 +156,8 @@ impl Socket {
     }
 
     /// Polls for the sending of a datagram to `dest`, for futures that are written by hand. If
-    /// there is no room, registers the task of `cx`. Any number of tasks may wait.
+    /// there is no room, registers the task of `cx`. Any number of tasks may wait. The task stays
+    /// registered until the next wake-up, also if it no longer waits.
     ///
     /// # Errors
     ///
@@ -159,7 +168,21 @@ impl Socket {
         payload: &[u8],
         dest: SocketAddr,
     ) -> Poll<io::Result<usize>> {
-        self.poll_send(cx, &Message { payload, ..Message::default() }, Some(dest), None)
+        let budget = ready!(poll_proceed(cx));
+        let (message, peer) =
+            (Message { payload, ..Message::default() }, self.peer(Some(dest), None)?);
+        loop {
+            let sent = match peer.try_send(&message) {
+                Ok(()) => Ok(payload.len()),
+                Err(TrySendError::Full) => {
+                    ready!(peer.poll_ready(cx, payload.len()));
+                    continue;
+                }
+                Err(why) => Err(error(why)),
+            };
+            budget.made_progress();
+            return Poll::Ready(sent);
+        }
     }
 
     /// Sends a datagram to the address to which the socket is connected. A connected socket is one
@@ -200,7 +223,15 @@ impl Socket {
         dest: Option<SocketAddr>,
         source: Option<IpAddr>,
     ) -> io::Result<usize> {
-        poll_fn(|cx| self.poll_send(cx, message, dest, source)).await
+        consume_budget().await;
+        loop {
+            let peer = self.peer(dest, source)?;
+            match peer.try_send(message) {
+                Ok(()) => return Ok(message.payload.len()),
+                Err(TrySendError::Full) => peer.room(message.payload.len()).await,
+                Err(why) => return Err(error(why)),
+            }
+        }
     }
 
     /// Sends a message, as [`send_message`](Self::send_message) does, if there is room.
@@ -231,8 +262,9 @@ impl Socket {
     /// `NotConnected`, as [`send`](Self::send). A closed link is no error here, but for the next
     /// call that sends.
     pub async fn writable(&self, dest: Option<SocketAddr>, payload: usize) -> io::Result<()> {
+        consume_budget().await;
         let peer = self.peer(dest, None)?;
-        poll_fn(|cx| peer.poll_ready(cx, payload)).await;
+        peer.room(payload).await;
         Ok(())
     }
 
@@ -335,23 +367,6 @@ impl Socket {
         }
         // A socket that is bound to an address sends from there anyway.
         self.peers.get(dest, source.filter(|_| self.local.ip().is_unspecified()))
-    }
-
-    fn poll_send(
-        &self,
-        cx: &mut Context<'_>,
-        message: &Message<'_>,
-        dest: Option<SocketAddr>,
-        source: Option<IpAddr>,
-    ) -> Poll<io::Result<usize>> {
-        let peer = self.peer(dest, source)?;
-        loop {
-            match peer.try_send(message) {
-                Ok(()) => return Poll::Ready(Ok(message.payload.len())),
-                Err(TrySendError::Full) => ready!(peer.poll_ready(cx, message.payload.len())),
-                Err(why) => return Poll::Ready(Err(error(why))),
-            }
-        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Sockets in real runtimes. No test depends on the speed of anything; a test that hangs fails
 //! after two minutes.
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::io;
 use std::net::SocketAddr;
 use std::pin::pin;
@@ -279,7 +279,7 @@ fn a_future_by_hand_receives() {
             from.send_to(b"too long", dest).await.expect("room");
             from
         });
-        let got = std::future::poll_fn(|cx| to.poll_recv_from(cx, &mut buffer)).await;
+        let got = poll_fn(|cx| to.poll_recv_from(cx, &mut buffer)).await;
         let from = sending.await.expect("no panic");
         assert_eq!((got.expect("a datagram"), buffer), ((2, from.local_addr()), *b"to"));
     });
@@ -424,5 +424,48 @@ fn wrong_links_and_options_are_refused() {
         }
         let error = Socket::bind("127.0.0.1:0", "fq maxrate").expect_err("wrong");
         assert!(error.to_string().contains("maxrate"), "{error}");
+    });
+}
+
+/// A task that sends without end lets other tasks run, also while the link takes every datagram.
+#[test]
+fn a_task_that_sends_lets_others_run() {
+    run_in_one_thread(async {
+        let socket = bind("127.0.0.1:0", "pfifo");
+        let to = socket.local_addr();
+        for by_poll in [false, true] {
+            let ran = Arc::new(AtomicBool::new(false));
+            let other = Arc::clone(&ran);
+            // Relaxed, here and below: the runtime has one thread.
+            tokio::spawn(async move { other.store(true, Ordering::Relaxed) });
+            let mut sent = 0;
+            while !ran.load(Ordering::Relaxed) {
+                let done = match by_poll {
+                    false => socket.send_to(b"x", to).await,
+                    true => poll_fn(|cx| socket.poll_send_to(cx, b"x", to)).await,
+                };
+                done.expect("the link is open");
+                sent += 1;
+                assert!(sent < 10_000, "no other task ran");
+            }
+        }
+    });
+}
+
+/// A socket whose datagrams were all taken is not readable, and one to which a second datagram has
+/// come gives it at the first call.
+#[test]
+fn a_socket_is_readable_while_there_is_a_datagram() {
+    run(async {
+        let socket = bind("127.0.0.1:0", "pfifo");
+        let from = std::net::UdpSocket::bind("127.0.0.1:0").expect("a port");
+        let mut buffer = [0; 9];
+        for word in [&b"one"[..], b"two"] {
+            from.send_to(word, socket.local_addr()).expect("it is sent");
+            socket.readable().await.expect("it works");
+            let (len, _) = socket.try_recv_from(&mut buffer).expect("a datagram");
+            assert_eq!(&buffer[..len], word);
+            assert!(once(socket.readable()).is_pending(), "nothing has come since");
+        }
     });
 }

@@ -63,7 +63,7 @@ mod sync;
 mod timing;
 
 #[cfg(feature = "udp")]
-pub use self::peers::{Peer, Peers};
+pub use self::peers::{Peer, Peers, Room};
 #[cfg(feature = "link")]
 pub use self::{
     builder::{BuildError, LinkBuilder},

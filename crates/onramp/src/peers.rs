@@ -17,7 +17,7 @@ use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::{Link, Mapping};
 
-pub use self::peer::Peer;
+pub use self::peer::{Peer, Room};
 
 /// Where datagrams go, and from which local address. `None`: see [`Peers::get`].
 type Path = (Option<SocketAddr>, Option<IpAddr>);
@@ -117,7 +117,8 @@ impl Peers {
         table.clock.push_back(path);
         // The sender of a forgotten peer ends without the lock.
         drop(table);
-        if forgotten.is_some() {
+        if let Some(old) = forgotten {
+            old.forget();
             self.forgotten.fetch_add(1, Ordering::Relaxed); // Relaxed: the counter stands alone.
         }
         Ok(peer)

@@ -4,12 +4,15 @@
 //! that wake-up. So the tasks that wait are in a list, the sender knows the list as its only waker,
 //! and a call that may have cancelled the request asks anew for the tasks of the list.
 
+use std::collections::HashMap;
 use std::mem;
+use std::pin::Pin;
 use std::sync::{Arc, PoisonError};
 use std::task::{Context, Poll, Wake, Waker, ready};
 
 use onramp_queue::{call_waker, hold_wakes};
 
+use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{Mutex, MutexGuard};
 use crate::{Flow, Message, Sender, TrySendError};
 
@@ -21,6 +24,8 @@ pub struct Peer {
     waiting: Arc<Waiting>,
     /// Wakes all tasks in `waiting`.
     waker: Waker,
+    /// Whether the table has forgotten this peer: tasks that wait look their destination up again.
+    is_forgotten: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -29,15 +34,36 @@ struct Sending {
     flow: Flow,
 }
 
-/// The tasks that wait for room, each with the bytes that it needs.
+/// The tasks that wait for room.
 #[derive(Debug, Default)]
-struct Waiting(Mutex<Vec<(Waker, usize)>>);
+struct Waiting(Mutex<Waiters>);
+
+#[derive(Debug, Default)]
+struct Waiters {
+    /// The tasks of the [`Room`]s that wait, by the numbers of these futures.
+    futures: HashMap<u64, Waker>,
+    /// The tasks that called [`Peer::poll_ready`]. All futures of a task share one entry.
+    others: Vec<Waker>,
+    /// The least number of bytes for which a task waits, or fewer. Meaningless while no task waits.
+    least: usize,
+    /// The number of the next [`Room`].
+    next: u64,
+}
 
 impl Peer {
     pub(super) fn new(sender: Sender, flow: Flow) -> Self {
         let waiting = Arc::new(Waiting::default());
         let waker = Waker::from(Arc::clone(&waiting));
-        Self { sending: Mutex::new(Sending { sender, flow }), waiting, waker }
+        let (sending, is_forgotten) =
+            (Mutex::new(Sending { sender, flow }), AtomicBool::new(false));
+        Self { sending, waiting, waker, is_forgotten }
+    }
+
+    /// Lets the tasks that wait look their destination up again.
+    pub(super) fn forget(&self) {
+        // Relaxed: a task enters the list before it reads this, and the list is locked below.
+        self.is_forgotten.store(true, Ordering::Relaxed);
+        self.waiting.wake_all();
     }
 
     /// Stages a message, as [`Sender::try_send_message`] does. If two threads send to one peer at
@@ -61,10 +87,22 @@ impl Peer {
         sent
     }
 
+    /// Returns a future that waits for room for a message of `payload` bytes. It is ready when there
+    /// is likely to be room, when there will never be any, and when [`Peers`](crate::Peers) has
+    /// forgotten this peer. Send, and ask the table for the peer, anew then.
+    #[must_use = "futures do nothing unless polled"]
+    pub fn room(self: &Arc<Self>, payload: usize) -> Room {
+        let number = self.waiting.number();
+        Room { peer: Arc::clone(self), payload, number, waits: false }
+    }
+
     /// Polls for room for a message of `payload` bytes, as [`Sender::poll_ready`] does. Registers
     /// the task of `cx`, which is woken when there may be room, and when there will never be any.
     /// Any number of tasks may wait, and any number of futures of a task; the registration of one
     /// does not replace that of another. A task may be woken although there is no room.
+    ///
+    /// A task that no longer waits stays registered until the next wake-up. [`room`](Self::room)
+    /// returns a future that takes its registration back.
     pub fn poll_ready(&self, cx: &Context<'_>, payload: usize) -> Poll<()> {
         // The task enters the list before the sender looks for room, so a wake-up that comes from
         // then on finds it there.
@@ -92,6 +130,10 @@ impl Peer {
     }
 
     fn poll(&self, Sending { sender, flow }: &mut Sending, payload: usize) -> Poll<()> {
+        // Relaxed: see `forget`.
+        if self.is_forgotten.load(Ordering::Relaxed) {
+            return Poll::Ready(());
+        }
         sender.poll_ready(&mut Context::from_waker(&self.waker), flow, payload)
     }
 }
@@ -103,36 +145,103 @@ impl Drop for Peer {
     }
 }
 
+/// Future of [`Peer::room`]. If it is dropped before it is ready, it takes its registration back.
+#[derive(Debug)]
+#[must_use = "futures do nothing unless polled"]
+pub struct Room {
+    peer: Arc<Peer>,
+    payload: usize,
+    number: u64,
+    /// Whether the future has registered a task that was perhaps not woken yet.
+    waits: bool,
+}
+
+impl Future for Room {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        // The task enters the list before the sender looks for room, as in `poll_ready`.
+        self.peer.waiting.add_future(self.number, cx.waker(), self.payload);
+        self.waits = true;
+        let _held = hold_wakes();
+        let mut sending = lock(&self.peer.sending);
+        ready!(self.peer.poll(&mut sending, self.payload));
+        self.peer.waiting.remove_future(self.number);
+        self.peer.ask_anew(sending);
+        self.waits = false;
+        Poll::Ready(())
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        if self.waits {
+            self.peer.waiting.remove_future(self.number);
+        }
+    }
+}
+
+impl Waiters {
+    fn is_empty(&self) -> bool {
+        self.futures.is_empty() && self.others.is_empty()
+    }
+
+    fn wants(&mut self, payload: usize) {
+        self.least = if self.is_empty() { payload } else { self.least.min(payload) };
+    }
+}
+
 impl Waiting {
-    /// Adds a task. All futures of a task share one entry, with the least of the bytes that they
-    /// need. Returns whether the entry is new.
+    fn number(&self) -> u64 {
+        let mut waiting = lock(&self.0);
+        waiting.next += 1;
+        waiting.next
+    }
+
+    fn add_future(&self, number: u64, waker: &Waker, payload: usize) {
+        let mut waiting = lock(&self.0);
+        waiting.wants(payload);
+        waiting
+            .futures
+            .entry(number)
+            .and_modify(|known| known.clone_from(waker))
+            .or_insert_with(|| waker.clone());
+    }
+
+    fn remove_future(&self, number: u64) {
+        // The lock is free again before the waker is dropped: that may run code of the executor.
+        let waker = lock(&self.0).futures.remove(&number);
+        drop(waker);
+    }
+
+    /// Adds a task. Returns whether the entry is new.
     fn add(&self, waker: &Waker, payload: usize) -> bool {
         let mut waiting = lock(&self.0);
-        match waiting.iter_mut().find(|(other, _)| other.will_wake(waker)) {
-            Some((_, needed)) => {
-                *needed = payload.min(*needed);
-                false
-            }
-            None => {
-                waiting.push((waker.clone(), payload));
-                true
-            }
+        waiting.wants(payload);
+        let is_new = !waiting.others.iter().any(|other| other.will_wake(waker));
+        if is_new {
+            waiting.others.push(waker.clone());
         }
+        is_new
     }
 
     fn remove(&self, waker: &Waker) {
-        lock(&self.0).retain(|(other, _)| !other.will_wake(waker));
+        lock(&self.0).others.retain(|other| !other.will_wake(waker));
     }
 
-    /// Returns the least number of bytes for which a task waits.
+    /// Returns the least number of bytes for which a task waits, or fewer. `None` if none waits.
     fn least(&self) -> Option<usize> {
-        lock(&self.0).iter().map(|(_, payload)| *payload).min()
+        let waiting = lock(&self.0);
+        (!waiting.is_empty()).then_some(waiting.least)
     }
 
     fn wake_all(&self) {
+        let (futures, others) = {
+            let mut waiting = lock(&self.0);
+            (mem::take(&mut waiting.futures), mem::take(&mut waiting.others))
+        };
         // The lock is free again before a waker runs: it may run code of the executor.
-        let waiting = mem::take(&mut *lock(&self.0));
-        waiting.into_iter().for_each(|(waker, _)| call_waker(waker));
+        futures.into_values().chain(others).for_each(call_waker);
     }
 }
 

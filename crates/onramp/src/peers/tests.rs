@@ -1,5 +1,6 @@
 //! Peers over a device that takes as many packets as a test allows, in a link without threads.
 
+use std::pin::pin;
 use std::sync::atomic::AtomicU32;
 use std::task::{Context, Poll, Wake, Waker};
 
@@ -105,6 +106,46 @@ fn all_tasks_that_wait_are_woken() {
         assert!(task.woken());
         assert_eq!(task.poll(&world.peer), Poll::Ready(()));
     }
+}
+
+/// A future that waits and is dropped leaves nothing behind. Another one of the same task still
+/// waits.
+#[test]
+fn a_dropped_future_takes_its_registration_back() {
+    let world = World::new(4);
+    let task = Arc::new(Task::default());
+    let waker = Waker::from(Arc::clone(&task));
+    let mut cx = Context::from_waker(&waker);
+    let mut stays = pin!(world.peer.room(1));
+    assert_eq!(stays.as_mut().poll(&mut cx), Poll::Pending);
+    let with_one = Arc::strong_count(&task);
+    for _ in 0..100 {
+        let mut room = Box::pin(world.peer.room(1));
+        assert_eq!(room.as_mut().poll(&mut cx), Poll::Pending);
+    }
+    assert_eq!(Arc::strong_count(&task), with_one, "one waker is kept");
+    world.send(4);
+    assert!(task.woken());
+    assert_eq!(stays.as_mut().poll(&mut cx), Poll::Ready(()));
+    drop(waker);
+    assert_eq!(Arc::strong_count(&task), 1, "no waker is kept");
+}
+
+/// A future that waits for room at a peer that the table forgets is ready, although no packet comes
+/// home: the task looks its destination up again.
+#[test]
+fn a_future_of_a_forgotten_peer_is_ready() {
+    let world = World::new(4);
+    let task = Arc::new(Task::default());
+    let waker = Waker::from(Arc::clone(&task));
+    let mut cx = Context::from_waker(&waker);
+    let mut room = pin!(world.peer.room(1));
+    assert_eq!(room.as_mut().poll(&mut cx), Poll::Pending);
+    for port in 1..=20 {
+        world.peers.get(Some(([127, 0, 0, 1], port).into()), None).expect("a peer");
+    }
+    assert!(task.woken());
+    assert_eq!(room.as_mut().poll(&mut cx), Poll::Ready(()));
 }
 
 /// A task waits until half of the packets have come home. Another one takes the credit of the first
