@@ -13,7 +13,9 @@ mod values;
 use std::fmt::Write as _;
 
 pub use self::look::Look;
-use self::read::{parse_burst, parse_masked, parse_range, parse_signed, parse_time_or_packets};
+use self::read::{
+    parse_burst, parse_masked, parse_range, parse_signed, parse_time_or_packets, without_zeros,
+};
 pub use self::unit::{Form, Unit};
 pub use self::values::{Options, Site, Values};
 
@@ -57,6 +59,9 @@ pub struct Param {
     pub aliases: &'static [&'static str],
     /// Whether users may shorten the other names of the option, too, if they may shorten its name.
     pub short_aliases: bool,
+    /// Whether a number is decimal even if it begins with `0`, as `tc` reads some options. Other
+    /// options take `010` for an octal and `0x10` for a hexadecimal number.
+    pub decimal: bool,
     /// Unit of the option's value.
     pub unit: Unit,
     /// What applies when the option is not given.
@@ -140,6 +145,7 @@ impl Param {
             key,
             aliases: &[],
             short_aliases: false,
+            decimal: false,
             unit,
             default,
             min: 0,
@@ -233,6 +239,13 @@ impl Param {
     #[must_use]
     pub const fn refused(mut self, bounds: Fault) -> Self {
         self.bounds = bounds;
+        self
+    }
+
+    /// Takes numbers that begin with `0` for decimal ones: see [`decimal`](Self::decimal).
+    #[must_use]
+    pub const fn decimal(mut self) -> Self {
+        self.decimal = true;
         self
     }
 
@@ -405,7 +418,7 @@ impl Param {
 
     fn number(&self, unit: Unit, word: &str) -> Option<u64> {
         let fits = |n: &u64| (self.min..=self.max).contains(n) || (self.unsaid && *n == 0);
-        let number = Self::read(unit, word).filter(fits)?;
+        let number = self.read(unit, word).filter(fits)?;
         Some(
             self.clamp
                 .filter(|_| !self.unsaid || number > 0)
@@ -418,13 +431,20 @@ impl Param {
     /// the number does not fit.
     fn fault(&self, unit: Unit, word: &str) -> Fault {
         let long = |n| n > U32_MAX && unit.is_short();
-        match Self::read(unit, word) {
+        match self.read(unit, word) {
             Some(n) if !long(n) => self.bounds,
             _ => Fault::Usage,
         }
     }
 
-    fn read(unit: Unit, word: &str) -> Option<u64> {
+    fn read(&self, unit: Unit, word: &str) -> Option<u64> {
+        let plain;
+        let word = if self.decimal {
+            plain = without_zeros(word);
+            plain.as_str()
+        } else {
+            word
+        };
         match unit {
             Unit::Count | Unit::Packets | Unit::Bytes => parse_count(word),
             Unit::ScaledPackets | Unit::Size => parse_size(word),

@@ -14,6 +14,7 @@ pub(crate) const OVERHEAD: Param =
         .within(0, u16::MAX as u64)
         .refused(Fault::Usage)
         .reset()
+        .decimal()
         .short();
 
 /// The option `mpu`: a packet of fewer bytes counts as this many bytes.
@@ -25,7 +26,8 @@ pub(crate) const MPU: Param = Param::new(
 )
 .within(0, u16::MAX as u64)
 .refused(Fault::Usage)
-.reset();
+.reset()
+.decimal();
 
 /// The option `linklayer`: whether the link cuts packets into ATM cells.
 pub(crate) const LINKLAYER: Param = Param::new(

@@ -153,7 +153,7 @@ pub(super) const CAKE: Kind = Kind {
             Default::Off,
             "how the link cuts packets into cells",
         ),
-        Param::new("overhead", Unit::Signed, Default::Off, "bytes added to each packet"),
+        Param::new("overhead", Unit::Signed, Default::Off, "bytes added to each packet").decimal(),
         Param::new(
             "mpu",
             Unit::Count,
@@ -161,7 +161,8 @@ pub(super) const CAKE: Kind = Kind {
             "smallest number of bytes that a packet counts for",
         )
         .within(0, 256)
-        .refused(Fault::Usage),
+        .refused(Fault::Usage)
+        .decimal(),
         Param::new("memlimit", Unit::Size, Default::Off, "memory used at most").zero_is_unsaid(),
         Param::new(
             "fwmark",
@@ -216,6 +217,8 @@ struct Cake {
     /// two times has passed, so drops cost at most a third of the rate.
     failsafe_at: u64,
     tins: Vec<Tin>,
+    /// The tins that changes have removed, which follow on those in `tins`. They are empty.
+    removed: Vec<Tin>,
     /// The number of the tin that is served now.
     at: usize,
     backlog: Backlog,
@@ -243,6 +246,9 @@ struct Base {
     /// The configured memory limit, in bytes; 0 = none.
     memory_limit: u64,
 }
+
+/// The greatest number of tins (`diffserv8`).
+const TINS_MAX: usize = stats::NAMES.len();
 
 impl Base {
     fn new(values: &Values<'_>) -> Self {
@@ -290,6 +296,7 @@ impl Cake {
         let estimates = values.is_given("autorate-ingress");
         Self {
             tins: plan.tins.iter().map(tin).collect(),
+            removed: Vec::new(),
             classifier: Classifier::new(values, mode, plan),
             ingress: values.number("ingress") == 1,
             split_gso: values.number("split-gso") == 0,
@@ -480,6 +487,11 @@ impl Cake {
     /// sends its share of bytes in a round.
     fn choose_in_turn(&mut self) -> Option<usize> {
         let (mut rounds, mut empty) = (0, true);
+        if self.at >= self.tins.len() {
+            // A change has left fewer tins. Linux is then at the last tin that there can be, which
+            // is empty, and goes on to the first one.
+            (self.at, rounds) = (0, 1);
+        }
         loop {
             let tin = &mut self.tins[self.at];
             if tin.deficit >= 0 && tin.is_active() {
@@ -689,7 +701,12 @@ impl Qdisc for Cake {
                 cx.drop(pkt, DropReason::Purged);
             }
         }
-        self.tins.truncate(new.tins.len());
+        // The tins that a change removes keep their statistics for the change that makes them again.
+        let mut removed = self.tins.split_off(self.tins.len().min(new.tins.len()));
+        removed.append(&mut self.removed);
+        let again = new.tins.len().saturating_sub(self.tins.len()).min(removed.len());
+        self.tins.extend(removed.drain(..again));
+        self.removed = removed;
         self.former.forget_from(self.tins.len());
         let overhead = |framing: &Framing| (framing.overhead, framing.raw);
         if overhead(&self.framing) != overhead(&new.framing) {
@@ -707,7 +724,9 @@ impl Qdisc for Cake {
                 None => self.tins.push(tin),
             }
         }
-        self.at = self.at.min(self.tins.len() - 1);
+        if self.tins.len() < TINS_MAX {
+            self.at = TINS_MAX - 1;
+        }
         self.heap.forget();
         self.classifier.change(new.classifier);
         (self.ingress, self.split_gso, self.framing) = (new.ingress, new.split_gso, new.framing);

@@ -39,9 +39,11 @@ pub(super) const ETS: Kind = Kind {
     params: &[
         param("bands", Unit::Count, "number of bands; default: strict bands plus quanta")
             .within(1, MAX)
+            .decimal()
             .zero_is_unsaid(),
         param("strict", Unit::Count, "number of strict bands, which are the first ones")
             .within(0, MAX)
+            .decimal()
             .zero_is_unsaid(),
         param(
             "quanta",

@@ -60,6 +60,7 @@ pub(super) const HTB: Kind = Kind {
             Default::Number(RATE_TO_QUANTUM),
             "a class's quantum is its rate divided by this number",
         )
+        .decimal()
         .short(),
         Param::new(
             "direct_qlen",
@@ -67,6 +68,7 @@ pub(super) const HTB: Kind = Kind {
             Default::QueueLen,
             "packets held at most that belong to no class",
         )
+        .decimal()
         .short(),
         Param::new("debug", Unit::Count, Default::Off, "without effect").short(),
         Param::new(

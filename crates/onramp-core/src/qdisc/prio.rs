@@ -27,6 +27,7 @@ pub(super) const PRIO: Kind = Kind {
     params: &[
         Param::new("bands", Unit::Count, Default::Number(3), "bands")
             .within(2, BANDS_MAX as u64)
+            .decimal()
             .reset(),
         Param::new(
             "priomap",

@@ -42,6 +42,7 @@ pub(super) const QFQ: Kind = Kind {
         params: &[
             Param::new("weight", Unit::Count, Default::Number(1), "the class's weight")
                 .within(1, 1024)
+                .decimal()
                 .refused(RANGE)
                 .reset(),
             Param::new("maxpkt", Unit::Bytes, Default::Mtus(1), "the class's largest packet")
@@ -62,9 +63,10 @@ pub(super) const QFQ: Kind = Kind {
         })
     },
     shown: Shown {
-        class: |values, _, out| {
+        class: |values, extra, out| {
+            let packet_max = extra.find("maxpkt").map(i64::unsigned_abs);
             shown::number(out, "weight", values.number("weight"));
-            shown::number(out, "maxpkt", values.number("maxpkt"));
+            shown::number(out, "maxpkt", packet_max.unwrap_or_else(|| values.number("maxpkt")));
         },
         ..Shown::TABLE
     },
@@ -303,6 +305,13 @@ impl Classes for Qfq {
 
     fn child(&mut self, minor: u16) -> Option<&mut Child> {
         self.classes.get_mut(minor).map(|class| &mut class.child)
+    }
+
+    /// A class whose packet was larger than its `maxpkt` has had that packet's size since.
+    fn stats(&self, minor: u16, out: &mut dyn FnMut(&'static str, i64)) {
+        if let Some(class) = self.classes.get(minor) {
+            out("maxpkt", self.schedule.packet_max(class.aggregate).into());
+        }
     }
 
     fn counters(&mut self, minor: u16) -> (Counters, Backlog) {

@@ -5,6 +5,7 @@ mod accepts;
 mod aqm_rfc;
 mod as_new;
 mod cake_blue;
+mod cake_change;
 mod cake_ingress;
 mod cake_law;
 mod cake_link;

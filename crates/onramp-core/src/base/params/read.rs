@@ -14,6 +14,16 @@ pub(super) fn parse_signed(word: &str) -> Option<u64> {
     Some(u64::from(number.cast_unsigned()))
 }
 
+/// Returns a number without the zeros with which it begins, so that it is decimal.
+pub(super) fn without_zeros(word: &str) -> String {
+    let digits = word.trim_start_matches(['+', '-']);
+    let sign = &word[..word.len() - digits.len()];
+    match digits.trim_start_matches('0') {
+        "" if !digits.is_empty() => format!("{sign}0"),
+        rest => format!("{sign}{rest}"),
+    }
+}
+
 /// Reads a value of [`Unit::Burst`](super::Unit::Burst).
 pub(super) fn parse_burst(word: &str) -> Option<u64> {
     match word.split_once('/') {

@@ -210,6 +210,22 @@ fn each_unit_reads_what_tc_reads_and_writes_what_it_writes() {
 
 /// An option may consist of one of several words and take no value; and some words stand for an
 /// option together with its value.
+/// `tc` reads some options as decimal numbers whatever they begin with, and others as C does.
+#[test]
+fn some_numbers_are_decimal_whatever_they_begin_with() {
+    let read = |unit, word| {
+        let param = Param::new("x", unit, Default::Off, "");
+        let number = |param: &Param| read(param, &format!("x {word}")).ok().map(|(value, _)| value);
+        (number(&param), number(&param.decimal()))
+    };
+    assert_eq!(read(Unit::Count, "010"), (Some(n(8)), Some(n(10))));
+    assert_eq!(read(Unit::Count, "0"), (Some(n(0)), Some(n(0))));
+    assert_eq!(read(Unit::Count, "000"), (Some(n(0)), Some(n(0))));
+    assert_eq!(read(Unit::Count, "09"), (None, Some(n(9))));
+    assert_eq!(read(Unit::Count, "0x10"), (Some(n(16)), None));
+    assert_eq!(read(Unit::Signed, "-010"), (Some(n((1 << 32) - 8)), Some(n((1 << 32) - 10))));
+}
+
 #[test]
 fn words_take_no_value() {
     for (place, word) in [(0, "no"), (1, "yes"), (2, "ask")] {
