@@ -258,6 +258,30 @@ def test_without_asyncio_the_program_runs_the_link(receiver):
     assert link.shut() == 0
 
 
+async def waits(link, dest):
+    """Has a task wait in ``flush`` and one in ``send``, behind a datagram that falls due."""
+    await link.send(dest, b"due", txtime=time.monotonic() + 0.05)
+    tasks = [asyncio.ensure_future(link.flush()), asyncio.ensure_future(link.send(dest, b"next"))]
+    # The event loop makes the round that the sending asks for.
+    await asyncio.sleep(0.01)
+    time.sleep(0.1)
+    assert not any(task.done() for task in tasks) and link.in_flight() == 1
+    return tasks
+
+
+def test_a_run_by_the_program_wakes_the_tasks_that_wait(receiver):
+    """The datagram leaves in ``run``, and the descriptor is not readable afterwards."""
+
+    async def main():
+        async with onramp.Link(HERE, qdisc="fq", credits=1) as link:
+            tasks = await waits(link, receiver.getsockname())
+            assert link.run() is None and link.in_flight() == 0
+            await asyncio.wait_for(asyncio.gather(*tasks), 5)
+
+    run(main())
+    assert [receiver.recv(9), receiver.recv(9)] == [b"due", b"next"]
+
+
 def test_lines_of_tc_change_a_link(receiver):
     link = onramp.Link(HERE, qdisc="netem delay 200s")
     link.try_send(receiver.getsockname(), [b"x"] * 3)

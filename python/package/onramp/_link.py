@@ -64,7 +64,7 @@ class Link(_native.Link):
             return
         if self._loop is not None and not self._loop.is_closed():
             raise RuntimeError("the link belongs to another event loop, which still exists")
-        loop.add_reader(self.fileno(), self._on_ready)
+        loop.add_reader(self.fileno(), self.run)
         self._loop, self._turn, self._round = loop, asyncio.Lock(), None
 
     def _detach(self) -> None:
@@ -72,9 +72,16 @@ class Link(_native.Link):
             self._loop.remove_reader(self.fileno())
         self._loop = None
 
-    def _on_ready(self) -> None:
-        self.run()
+    def run(self) -> Optional[float]:
+        """Sends the datagrams whose time has come. Call it when ``fileno()`` is readable.
+
+        Returns how many seconds later to call it again, which the descriptor tells too; None if
+        nothing is left to do until the program sends again. In an asyncio program, the event loop
+        calls it; the program may call it, too.
+        """
+        later = super().run()
         self._end_round()
+        return later
 
     def _end_round(self) -> None:
         """Wakes all tasks that wait for a round."""
