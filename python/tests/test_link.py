@@ -161,6 +161,15 @@ def test_a_datagram_leaves_at_its_time(receiver):
     assert receiver.recv(9) == b"later"
 
 
+def test_credits_are_payloads_however_large(receiver):
+    """The default bounds the bytes, too: 17 payloads of 60,000 bytes are in 1 MiB."""
+    held = []
+    for credits in (None, 64, 32_768):
+        link = onramp.Link(HERE, qdisc="netem delay 200s", credits=credits)
+        held.append(link.try_send(receiver.getsockname(), [bytes(60_000)] * 80))
+    assert held == [17, 64, 80]
+
+
 def test_credits_in_time_bound_the_queue(receiver):
     """Two packets may be in flight until the link knows its rate, and never more than credits."""
     held = []

@@ -20,10 +20,11 @@ class Link(_native.Link):
     ``local`` is the address to which the sockets are bound (None: any), ``qdisc`` one qdisc or
     lines of tc, as ``Tree`` takes them (None: ``fq``), ``ports`` the number of sockets, each with a
     tree of its own, ``rate`` a rate that all ports together may not exceed, ``mtu`` the size of the
-    largest packet in bytes, ``credits`` how many payloads may be in the link at a time (None: 96),
-    ``credit_time`` for how many seconds they may wait there, about, at any rate (None: for as long
-    as they need; 0.001 to 0.01 are good values), ``completions`` whether the program wants to know
-    what became of each of them (``link.completions()``), ``seed`` that of random choices.
+    largest packet in bytes, ``credits`` how many payloads, of any size, may be in the link at a
+    time (None: 96, and of these no more than have 1 MiB together), ``credit_time`` for how many
+    seconds they may wait there, about, at any rate (None: for as long as they need; 0.001 to 0.01
+    are good values), ``completions`` whether the program wants to know what became of each of them
+    (``link.completions()``), ``seed`` that of random choices.
 
     The link has no thread. In an asyncio program, the event loop in which the first datagram was
     sent does its work. Any other program calls ``run`` whenever ``fileno()`` is readable, and sends
