@@ -87,6 +87,26 @@ def test_batches_of_two_tasks_do_not_mix(receiver):
     assert [receiver.recv(1000)[0] for _ in range(60)] == [0] * 20 + [1] * 20 + [2] * 20
 
 
+def test_the_work_of_a_batch_grows_with_its_length_only(receiver):
+    given = []
+
+    class Counted(onramp.Link):
+        def try_send(self, dest, payloads, **options):
+            given.append(len(payloads))
+            return super().try_send(dest, payloads, **options)
+
+    async def main():
+        lines = "tbf rate 80mbit burst 1600 limit 1mb"
+        async with Counted(HERE, qdisc=lines, credits=4) as link:
+            await link.send_batch(receiver.getsockname(), [b"%d" % n for n in range(4_000)])
+            await link.flush()
+            return link.stats()["sent"]
+
+    assert run(main()) == 4_000
+    assert max(given) <= 256 and sum(given) < 20 * 4_000, sum(given)
+    assert [receiver.recv(9) for _ in range(100)] == [b"%d" % n for n in range(100)]
+
+
 def test_pacing_and_flows(receiver):
     async def main():
         async with onramp.Link(HERE, qdisc="fq low_rate_threshold 100mbit") as link:

@@ -13,6 +13,10 @@ __all__ = ["Link"]
 Address = Union[Tuple[str, int], Tuple[str, int, int, int]]
 Data = Union[bytes, bytearray]
 
+# How many payloads one native call gets at least and at most, as long as there are so many. The
+# call converts all that it gets, also those for which the link has no room.
+FEWEST, MOST = 16, 256
+
 
 class Link(_native.Link):
     """A link over UDP sockets, whose datagrams leave through a tree of qdiscs.
@@ -159,12 +163,12 @@ class Link(_native.Link):
         or gets an exception meanwhile may have sent the first of the datagrams.
         """
         self._attach()
-        rest = list(payloads)
+        all_of_them, done, size = list(payloads), 0, MOST
         async with self._turn:
-            while rest:
+            while done < len(all_of_them):
                 sent = self.try_send(
                     dest,
-                    rest,
+                    all_of_them[done : done + size],
                     flow=flow,
                     priority=priority,
                     mark=mark,
@@ -174,7 +178,9 @@ class Link(_native.Link):
                     txtime=txtime,
                     cookie=cookie,
                 )
-                del rest[:sent]
+                done += sent
+                # The link probably has room for about as many the next time.
+                size = min(max(FEWEST, 2 * sent), MOST)
                 if not sent:
                     await self._next_round()
 
