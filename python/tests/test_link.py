@@ -397,6 +397,22 @@ def test_another_thread_is_refused(receiver):
     assert len(found) == 6 and link.stats()["sent"] == 0
 
 
+def test_a_close_by_another_thread_changes_nothing(receiver):
+    async def main():
+        link = onramp.Link(HERE)
+        loop = asyncio.get_running_loop()
+        for data in (b"1", b"2"):
+            # The first time, no loop does the work of the link yet.
+            with pytest.raises(RuntimeError, match="belongs to the thread"):
+                await loop.run_in_executor(None, link.close)
+            await link.send(receiver.getsockname(), data)
+            await link.flush()
+        assert link.close() == 0
+
+    run(main())
+    assert [receiver.recv(9), receiver.recv(9)] == [b"1", b"2"]
+
+
 def test_another_loop_is_refused_while_the_first_exists(receiver):
     link = onramp.Link(HERE)
     dest = receiver.getsockname()

@@ -192,9 +192,10 @@ class Link(_native.Link):
 
     def close(self) -> int:
         """Closes the link at once. Returns how many datagrams it dropped (``purged``)."""
-        self._detach()
-        self._closed = True
+        # In another thread this raises, and the link stays as it is.
         purged = self.shut()
+        self._closed = True
+        self._detach()
         self._end_round()
         return purged
 
