@@ -234,6 +234,42 @@ def test_a_cancelled_task_leaves_the_others_their_turns(receiver):
     ]
 
 
+def test_a_task_that_sends_without_end_lets_others_run(receiver):
+    """The link accepts everything, so that no send waits."""
+    dest = receiver.getsockname()
+
+    async def main(batch):
+        async with onramp.Link(HERE, qdisc="blackhole") as link:
+
+            async def pump():
+                ends = time.monotonic() + 10
+                while time.monotonic() < ends:
+                    await link.send_batch(dest, [b"x"] * batch)
+
+            with pytest.raises(asyncio.TimeoutError):
+                await asyncio.wait_for(pump(), 0.1)
+
+    for batch in (1, 64, 1_000):
+        run(main(batch))
+
+
+def test_a_task_that_is_cancelled_while_others_run_has_sent_nothing(receiver):
+    async def main():
+        async with onramp.Link(HERE, qdisc="blackhole") as link:
+            dest = receiver.getsockname()
+            await link.send_batch(dest, [b"x"] * 64)
+            task = asyncio.ensure_future(link.send(dest, b"y"))
+            await asyncio.sleep(0)
+            assert not task.done()
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            await link.send(dest, b"z")
+            return link.stats()["submitted"]
+
+    assert run(main()) == 65
+
+
 def test_a_close_drops_what_is_left_and_ends_waits(receiver):
     async def main():
         link = onramp.Link(HERE, qdisc="netem delay 200s", credits=4)

@@ -17,6 +17,9 @@ Data = Union[bytes, bytearray]
 # call converts all that it gets, also those for which the link has no room.
 FEWEST, MOST = 16, 256
 
+# After how many payloads other tasks run, also if the link has room for all.
+UNBROKEN = 64
+
 
 class Link(_native.Link):
     """A link over UDP sockets, whose datagrams leave through a tree of qdiscs.
@@ -58,6 +61,8 @@ class Link(_native.Link):
     _loop: Optional[asyncio.AbstractEventLoop] = None
     _turn: asyncio.Lock
     _round: Optional[asyncio.Future[None]] = None
+    # How many payloads were sent since other tasks could run.
+    _since = 0
     _closed = False
 
     def _attach(self) -> None:
@@ -101,6 +106,12 @@ class Link(_native.Link):
         # Several tasks wait for one future, which the cancellation of one of them must not cancel.
         await asyncio.shield(self._round)
 
+    async def _let_others_run(self) -> None:
+        """Has the loop run other tasks and timeouts, if many payloads were sent meanwhile."""
+        if self._since >= UNBROKEN:
+            self._since = 0
+            await asyncio.sleep(0)
+
     async def send(
         self,
         dest: Address,
@@ -115,7 +126,8 @@ class Link(_native.Link):
         txtime: Optional[float] = None,
         cookie: int = 0,
     ) -> None:
-        """Gives a datagram to the link. Waits while the link has no room.
+        """Gives a datagram to the link. Waits while the link has no room. Other tasks run after
+        every 64 datagrams, also if it has room.
 
         ``dest`` is the address of the receiver: an IP address and a port. ``flow`` is the key of
         the flow; None: all datagrams to one destination are one flow. Qdiscs treat the flows
@@ -157,7 +169,8 @@ class Link(_native.Link):
         txtime: Optional[float] = None,
         cookie: int = 0,
     ) -> None:
-        """Gives datagrams of one flow to the link, as ``send`` does, at less cost for each.
+        """Gives datagrams of one flow to the link, as ``send`` does, at less cost for each. The
+        link gets up to 256 of them at a time, and other tasks run in between.
 
         Tasks that wait get their turns in the order in which they called. A task that is cancelled
         or gets an exception meanwhile may have sent the first of the datagrams.
@@ -166,6 +179,8 @@ class Link(_native.Link):
         all_of_them, done, size = list(payloads), 0, MOST
         async with self._turn:
             while done < len(all_of_them):
+                # Before the call, because a cancelled task must not have sent what it was about to.
+                await self._let_others_run()
                 sent = self.try_send(
                     dest,
                     all_of_them[done : done + size],
@@ -179,6 +194,7 @@ class Link(_native.Link):
                     cookie=cookie,
                 )
                 done += sent
+                self._since += sent
                 # The link probably has room for about as many the next time.
                 size = min(max(FEWEST, 2 * sent), MOST)
                 if not sent:
