@@ -16,8 +16,8 @@ use pyo3::types::PyDict;
 use crate::completion::{Completion, Completions};
 use crate::{errors, lines};
 
-/// Bytes that the credits of a link allow, if the program sets only their number of packets.
-const CREDIT_BYTES: u32 = 1 << 20;
+/// Bytes of the largest payload of a datagram over IPv4.
+const PAYLOAD_BYTES: u32 = 65_507;
 
 /// A link over UDP sockets without threads: ``onramp.Link`` is this class with methods for asyncio.
 ///
@@ -123,7 +123,9 @@ impl Link {
             builder = builder.mtu(mtu);
         }
         if let Some(packets) = credits {
-            builder = builder.credits(Credits { packets, bytes: CREDIT_BYTES });
+            // The program counts payloads, so their bytes must not be the lower limit.
+            let bytes = packets.saturating_mul(PAYLOAD_BYTES);
+            builder = builder.credits(Credits { packets, bytes });
         }
         if let Some(time) = credit_time {
             builder = builder.credit_time(seconds(time, "credit_time")?);

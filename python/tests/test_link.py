@@ -87,6 +87,26 @@ def test_batches_of_two_tasks_do_not_mix(receiver):
     assert [receiver.recv(1000)[0] for _ in range(60)] == [0] * 20 + [1] * 20 + [2] * 20
 
 
+def test_the_work_of_a_batch_grows_with_its_length_only(receiver):
+    given = []
+
+    class Counted(onramp.Link):
+        def try_send(self, dest, payloads, **options):
+            given.append(len(payloads))
+            return super().try_send(dest, payloads, **options)
+
+    async def main():
+        lines = "tbf rate 80mbit burst 1600 limit 1mb"
+        async with Counted(HERE, qdisc=lines, credits=4) as link:
+            await link.send_batch(receiver.getsockname(), [b"%d" % n for n in range(4_000)])
+            await link.flush()
+            return link.stats()["sent"]
+
+    assert run(main()) == 4_000
+    assert max(given) <= 256 and sum(given) < 20 * 4_000, sum(given)
+    assert [receiver.recv(9) for _ in range(100)] == [b"%d" % n for n in range(100)]
+
+
 def test_pacing_and_flows(receiver):
     async def main():
         async with onramp.Link(HERE, qdisc="fq low_rate_threshold 100mbit") as link:
@@ -161,6 +181,15 @@ def test_a_datagram_leaves_at_its_time(receiver):
     assert receiver.recv(9) == b"later"
 
 
+def test_credits_are_payloads_however_large(receiver):
+    """The default bounds the bytes, too: 17 payloads of 60,000 bytes are in 1 MiB."""
+    held = []
+    for credits in (None, 64, 32_768):
+        link = onramp.Link(HERE, qdisc="netem delay 200s", credits=credits)
+        held.append(link.try_send(receiver.getsockname(), [bytes(60_000)] * 80))
+    assert held == [17, 64, 80]
+
+
 def test_credits_in_time_bound_the_queue(receiver):
     """Two packets may be in flight until the link knows its rate, and never more than credits."""
     held = []
@@ -203,6 +232,42 @@ def test_a_cancelled_task_leaves_the_others_their_turns(receiver):
     assert [receiver.recv(500)[0] for _ in range(18)] == [
         n for n in range(20) if n not in (10, 15)
     ]
+
+
+def test_a_task_that_sends_without_end_lets_others_run(receiver):
+    """The link accepts everything, so that no send waits."""
+    dest = receiver.getsockname()
+
+    async def main(batch):
+        async with onramp.Link(HERE, qdisc="blackhole") as link:
+
+            async def pump():
+                ends = time.monotonic() + 10
+                while time.monotonic() < ends:
+                    await link.send_batch(dest, [b"x"] * batch)
+
+            with pytest.raises(asyncio.TimeoutError):
+                await asyncio.wait_for(pump(), 0.1)
+
+    for batch in (1, 64, 1_000):
+        run(main(batch))
+
+
+def test_a_task_that_is_cancelled_while_others_run_has_sent_nothing(receiver):
+    async def main():
+        async with onramp.Link(HERE, qdisc="blackhole") as link:
+            dest = receiver.getsockname()
+            await link.send_batch(dest, [b"x"] * 64)
+            task = asyncio.ensure_future(link.send(dest, b"y"))
+            await asyncio.sleep(0)
+            assert not task.done()
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            await link.send(dest, b"z")
+            return link.stats()["submitted"]
+
+    assert run(main()) == 65
 
 
 def test_a_close_drops_what_is_left_and_ends_waits(receiver):
@@ -256,6 +321,30 @@ def test_without_asyncio_the_program_runs_the_link(receiver):
         waited += 1
     assert waited >= 3 and link.stats()["sent"] == 5
     assert link.shut() == 0
+
+
+async def waits(link, dest):
+    """Has a task wait in ``flush`` and one in ``send``, behind a datagram that falls due."""
+    await link.send(dest, b"due", txtime=time.monotonic() + 0.05)
+    tasks = [asyncio.ensure_future(link.flush()), asyncio.ensure_future(link.send(dest, b"next"))]
+    # The event loop makes the round that the sending asks for.
+    await asyncio.sleep(0.01)
+    time.sleep(0.1)
+    assert not any(task.done() for task in tasks) and link.in_flight() == 1
+    return tasks
+
+
+def test_a_run_by_the_program_wakes_the_tasks_that_wait(receiver):
+    """The datagram leaves in ``run``, and the descriptor is not readable afterwards."""
+
+    async def main():
+        async with onramp.Link(HERE, qdisc="fq", credits=1) as link:
+            tasks = await waits(link, receiver.getsockname())
+            assert link.run() is None and link.in_flight() == 0
+            await asyncio.wait_for(asyncio.gather(*tasks), 5)
+
+    run(main())
+    assert [receiver.recv(9), receiver.recv(9)] == [b"due", b"next"]
 
 
 def test_lines_of_tc_change_a_link(receiver):
@@ -342,6 +431,22 @@ def test_another_thread_is_refused(receiver):
     other.start()
     other.join()
     assert len(found) == 6 and link.stats()["sent"] == 0
+
+
+def test_a_close_by_another_thread_changes_nothing(receiver):
+    async def main():
+        link = onramp.Link(HERE)
+        loop = asyncio.get_running_loop()
+        for data in (b"1", b"2"):
+            # The first time, no loop does the work of the link yet.
+            with pytest.raises(RuntimeError, match="belongs to the thread"):
+                await loop.run_in_executor(None, link.close)
+            await link.send(receiver.getsockname(), data)
+            await link.flush()
+        assert link.close() == 0
+
+    run(main())
+    assert [receiver.recv(9), receiver.recv(9)] == [b"1", b"2"]
 
 
 def test_another_loop_is_refused_while_the_first_exists(receiver):

@@ -13,6 +13,13 @@ __all__ = ["Link"]
 Address = Union[Tuple[str, int], Tuple[str, int, int, int]]
 Data = Union[bytes, bytearray]
 
+# How many payloads one native call gets at least and at most, as long as there are so many. The
+# call converts all that it gets, also those for which the link has no room.
+FEWEST, MOST = 16, 256
+
+# After how many payloads other tasks run, also if the link has room for all.
+UNBROKEN = 64
+
 
 class Link(_native.Link):
     """A link over UDP sockets, whose datagrams leave through a tree of qdiscs.
@@ -20,10 +27,11 @@ class Link(_native.Link):
     ``local`` is the address to which the sockets are bound (None: any), ``qdisc`` one qdisc or
     lines of tc, as ``Tree`` takes them (None: ``fq``), ``ports`` the number of sockets, each with a
     tree of its own, ``rate`` a rate that all ports together may not exceed, ``mtu`` the size of the
-    largest packet in bytes, ``credits`` how many payloads may be in the link at a time (None: 96),
-    ``credit_time`` for how many seconds they may wait there, about, at any rate (None: for as long
-    as they need; 0.001 to 0.01 are good values), ``completions`` whether the program wants to know
-    what became of each of them (``link.completions()``), ``seed`` that of random choices.
+    largest packet in bytes, ``credits`` how many payloads, of any size, may be in the link at a
+    time (None: 96, and of these no more than have 1 MiB together), ``credit_time`` for how many
+    seconds they may wait there, about, at any rate (None: for as long as they need; 0.001 to 0.01
+    are good values), ``completions`` whether the program wants to know what became of each of them
+    (``link.completions()``), ``seed`` that of random choices.
 
     The link has no thread. In an asyncio program, the event loop in which the first datagram was
     sent does its work. Any other program calls ``run`` whenever ``fileno()`` is readable, and sends
@@ -53,6 +61,8 @@ class Link(_native.Link):
     _loop: Optional[asyncio.AbstractEventLoop] = None
     _turn: asyncio.Lock
     _round: Optional[asyncio.Future[None]] = None
+    # How many payloads were sent since other tasks could run.
+    _since = 0
     _closed = False
 
     def _attach(self) -> None:
@@ -64,7 +74,7 @@ class Link(_native.Link):
             return
         if self._loop is not None and not self._loop.is_closed():
             raise RuntimeError("the link belongs to another event loop, which still exists")
-        loop.add_reader(self.fileno(), self._on_ready)
+        loop.add_reader(self.fileno(), self.run)
         self._loop, self._turn, self._round = loop, asyncio.Lock(), None
 
     def _detach(self) -> None:
@@ -72,9 +82,16 @@ class Link(_native.Link):
             self._loop.remove_reader(self.fileno())
         self._loop = None
 
-    def _on_ready(self) -> None:
-        self.run()
+    def run(self) -> Optional[float]:
+        """Sends the datagrams whose time has come. Call it when ``fileno()`` is readable.
+
+        Returns how many seconds later to call it again, which the descriptor tells too; None if
+        nothing is left to do until the program sends again. In an asyncio program, the event loop
+        calls it; the program may call it, too.
+        """
+        later = super().run()
         self._end_round()
+        return later
 
     def _end_round(self) -> None:
         """Wakes all tasks that wait for a round."""
@@ -88,6 +105,12 @@ class Link(_native.Link):
             self._round = asyncio.get_running_loop().create_future()
         # Several tasks wait for one future, which the cancellation of one of them must not cancel.
         await asyncio.shield(self._round)
+
+    async def _let_others_run(self) -> None:
+        """Has the loop run other tasks and timeouts, if many payloads were sent meanwhile."""
+        if self._since >= UNBROKEN:
+            self._since = 0
+            await asyncio.sleep(0)
 
     async def send(
         self,
@@ -103,7 +126,8 @@ class Link(_native.Link):
         txtime: Optional[float] = None,
         cookie: int = 0,
     ) -> None:
-        """Gives a datagram to the link. Waits while the link has no room.
+        """Gives a datagram to the link. Waits while the link has no room. Other tasks run after
+        every 64 datagrams, also if it has room.
 
         ``dest`` is the address of the receiver: an IP address and a port. ``flow`` is the key of
         the flow; None: all datagrams to one destination are one flow. Qdiscs treat the flows
@@ -145,18 +169,21 @@ class Link(_native.Link):
         txtime: Optional[float] = None,
         cookie: int = 0,
     ) -> None:
-        """Gives datagrams of one flow to the link, as ``send`` does, at less cost for each.
+        """Gives datagrams of one flow to the link, as ``send`` does, at less cost for each. The
+        link gets up to 256 of them at a time, and other tasks run in between.
 
         Tasks that wait get their turns in the order in which they called. A task that is cancelled
         or gets an exception meanwhile may have sent the first of the datagrams.
         """
         self._attach()
-        rest = list(payloads)
+        all_of_them, done, size = list(payloads), 0, MOST
         async with self._turn:
-            while rest:
+            while done < len(all_of_them):
+                # Before the call, because a cancelled task must not have sent what it was about to.
+                await self._let_others_run()
                 sent = self.try_send(
                     dest,
-                    rest,
+                    all_of_them[done : done + size],
                     flow=flow,
                     priority=priority,
                     mark=mark,
@@ -166,7 +193,10 @@ class Link(_native.Link):
                     txtime=txtime,
                     cookie=cookie,
                 )
-                del rest[:sent]
+                done += sent
+                self._since += sent
+                # The link probably has room for about as many the next time.
+                size = min(max(FEWEST, 2 * sent), MOST)
                 if not sent:
                     await self._next_round()
 
@@ -178,9 +208,10 @@ class Link(_native.Link):
 
     def close(self) -> int:
         """Closes the link at once. Returns how many datagrams it dropped (``purged``)."""
-        self._detach()
-        self._closed = True
+        # In another thread this raises, and the link stays as it is.
         purged = self.shut()
+        self._closed = True
+        self._detach()
         self._end_round()
         return purged
 

@@ -151,6 +151,8 @@ class Link:
         ports: int = 1,
         rate: Optional[str] = None,
         mtu: Optional[int] = None,
+        # None: 96 payloads, and of these no more than have 1 MiB together. A number does not bound
+        # the bytes.
         credits: Optional[int] = None,
         credit_time: Optional[float] = None,
         completions: bool = False,
