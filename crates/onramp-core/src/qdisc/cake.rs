@@ -701,7 +701,8 @@ impl Qdisc for Cake {
                 cx.drop(pkt, DropReason::Purged);
             }
         }
-        // The tins that a change removes keep their statistics for the change that makes them again.
+        // The tins that a change removes keep their statistics for the change that makes them
+        // again.
         let mut removed = self.tins.split_off(self.tins.len().min(new.tins.len()));
         removed.append(&mut self.removed);
         let again = new.tins.len().saturating_sub(self.tins.len()).min(removed.len());

@@ -87,9 +87,9 @@ impl Peer {
         sent
     }
 
-    /// Returns a future that waits for room for a message of `payload` bytes. It is ready when there
-    /// is likely to be room, when there will never be any, and when [`Peers`](crate::Peers) has
-    /// forgotten this peer. Send, and ask the table for the peer, anew then.
+    /// Returns a future that waits for room for a message of `payload` bytes. It is ready when
+    /// there is likely to be room, when there will never be any, and when [`Peers`](crate::Peers)
+    /// has forgotten this peer. Ask the table for the peer anew then, and send.
     #[must_use = "futures do nothing unless polled"]
     pub fn room(self: &Arc<Self>, payload: usize) -> Room {
         let number = self.waiting.number();
