@@ -10,7 +10,7 @@ use crate::base::{ConfigError, Handle};
 /// The words of a line, and which of them have been read. Quotes count as spaces, and parentheses
 /// are words of their own, so that it does not matter whether a shell has already removed the
 /// quotes. Only between parentheses, where a shell leaves them, double quotes make one word of what
-/// is between them: see [`quoted`](super::quoted).
+/// is between them: see [`quoted`].
 #[derive(Clone, Debug)]
 pub(crate) struct Reader<'a> {
     /// The text with which error messages begin, such as `filter u32`.
