@@ -169,8 +169,8 @@ impl Socket {
         dest: SocketAddr,
     ) -> Poll<io::Result<usize>> {
         let budget = ready!(poll_proceed(cx));
-        let (message, peer) =
-            (Message { payload, ..Message::default() }, self.peer(Some(dest), None)?);
+        let message = Message { payload, ..Message::default() };
+        let peer = self.peer(Some(dest), None)?;
         loop {
             let sent = match peer.try_send(&message) {
                 Ok(()) => Ok(payload.len()),

@@ -92,8 +92,7 @@ impl Peer {
     /// has forgotten this peer. Ask the table for the peer anew then, and send.
     #[must_use = "futures do nothing unless polled"]
     pub fn room(self: &Arc<Self>, payload: usize) -> Room {
-        let number = self.waiting.number();
-        Room { peer: Arc::clone(self), payload, number, waits: false }
+        Room { peer: Arc::clone(self), payload, number: self.waiting.number() }
     }
 
     /// Polls for room for a message of `payload` bytes, as [`Sender::poll_ready`] does. Registers
@@ -152,32 +151,26 @@ pub struct Room {
     peer: Arc<Peer>,
     payload: usize,
     number: u64,
-    /// Whether the future has registered a task that was perhaps not woken yet.
-    waits: bool,
 }
 
 impl Future for Room {
     type Output = ();
 
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         // The task enters the list before the sender looks for room, as in `poll_ready`.
         self.peer.waiting.add_future(self.number, cx.waker(), self.payload);
-        self.waits = true;
         let _held = hold_wakes();
         let mut sending = lock(&self.peer.sending);
         ready!(self.peer.poll(&mut sending, self.payload));
         self.peer.waiting.remove_future(self.number);
         self.peer.ask_anew(sending);
-        self.waits = false;
         Poll::Ready(())
     }
 }
 
 impl Drop for Room {
     fn drop(&mut self) {
-        if self.waits {
-            self.peer.waiting.remove_future(self.number);
-        }
+        self.peer.waiting.remove_future(self.number);
     }
 }
 
@@ -199,17 +192,17 @@ impl Waiting {
     }
 
     fn add_future(&self, number: u64, waker: &Waker, payload: usize) {
+        let waker = waker.clone();
         let mut waiting = lock(&self.0);
         waiting.wants(payload);
-        waiting
-            .futures
-            .entry(number)
-            .and_modify(|known| known.clone_from(waker))
-            .or_insert_with(|| waker.clone());
+        let before = waiting.futures.insert(number, waker);
+        // The lock is free again before a waker is dropped: that may run code of the executor.
+        drop(waiting);
+        drop(before);
     }
 
     fn remove_future(&self, number: u64) {
-        // The lock is free again before the waker is dropped: that may run code of the executor.
+        // The lock is free again before the waker is dropped, as in `add_future`.
         let waker = lock(&self.0).futures.remove(&number);
         drop(waker);
     }
