@@ -219,7 +219,8 @@ struct Cake {
     tins: Vec<Tin>,
     /// The tins that changes have removed, which follow on those in `tins`. They are empty.
     removed: Vec<Tin>,
-    /// The number of the tin that is served now.
+    /// The number of the tin that is served now. After a change it may be a number that no tin has:
+    /// then the next round begins at the first tin.
     at: usize,
     backlog: Backlog,
     memory: u64,
