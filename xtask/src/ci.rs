@@ -73,6 +73,8 @@ pub(crate) fn run() -> Outcome {
     }
     let (all, used) = (took.as_secs(), processor_time().as_secs());
     eprintln!("{:<14} {:<14} {all:>5} s, {used} s of processor time", "all", "");
+    // What the check wrote may be thousands of lines above, between the lines of other checks.
+    results.iter().for_each(|(name, outcome, _)| tell(name, outcome));
     if bad.is_empty() { Ok(()) } else { Err(Failure::Failed(bad.join(", "))) }
 }
 
@@ -117,7 +119,8 @@ fn process(name: &str) -> Outcome {
     said.extend([output.stdout, output.stderr.clone()].concat());
     // If the output of xtask cannot be written any more, the checks go on all the same.
     let _ = std::io::stderr().write_all(&said);
-    let why = format!("see its output: {}", output.status);
+    let last = last_lines(&String::from_utf8_lossy(&output.stderr));
+    let why = format!("{}; its last lines on standard error:\n{last}", output.status);
     match output.status.success() {
         true => Ok(()),
         false if String::from_utf8_lossy(&output.stderr).contains(UNABLE) => {
@@ -125,6 +128,13 @@ fn process(name: &str) -> Outcome {
         }
         false => Err(Failure::Failed(why)),
     }
+}
+
+/// Returns the last lines of what a check wrote, as many as a reader needs to see why it failed.
+fn last_lines(said: &str) -> String {
+    const LINES: usize = 60;
+    let lines: Vec<_> = said.lines().collect();
+    lines[lines.len().saturating_sub(LINES)..].join("\n")
 }
 
 /// The command `cargo xtask ci-check NAME`: runs one check of the second lane.
@@ -196,6 +206,14 @@ mod tests {
         assert!(may_run("mutants-loom", &loom(Ok(()))));
         assert!(!may_run("mutants-loom", &loom(Err(Failure::Failed("a model".into())))));
         assert!(may_run("miri", &loom(Err(Failure::Failed("a model".into())))));
+    }
+
+    #[test]
+    fn a_failure_shows_the_last_lines() {
+        assert_eq!(last_lines("one\ntwo\n"), "one\ntwo");
+        let many: String = (0..100).map(|line| format!("{line}\n")).collect();
+        let last = last_lines(&many);
+        assert!(last.starts_with("40\n41\n") && last.ends_with("\n99"), "{last}");
     }
 
     #[test]

@@ -16,7 +16,7 @@ use crate::counts::Met;
 use crate::device::{UNORDERED, ordered, stamp, while_not};
 use crate::ledger::{CALLBACK, Ledger, Lent};
 use crate::plan::Fault;
-use crate::watch::{Doing, Slot, lock, now};
+use crate::watch::{Doing, Slot, cpu, lock};
 use crate::world::World;
 
 thread_local! {
@@ -540,7 +540,7 @@ impl<'w> Actor<'w> {
         let Some(fault) = self.world.plan.fault else { return false };
         let slot = self.slot.clone();
         // Look only for the report of this fault, not for other failures of the link.
-        let found = || slot.watch().caught().iter().any(|caught| caught.contains(fault.word()));
+        let found = || slot.watch().found(Some(fault));
         let give_up = Duration::from_secs(5);
         match fault {
             Fault::Sleeps => {
@@ -549,20 +549,12 @@ impl<'w> Actor<'w> {
                 });
             }
             Fault::Burns => {
-                // Spin several times: the watchdog may not notice a spinning thread while other
-                // threads use the processors, too. The last spin lasts until after the world has
-                // stopped, when other threads no longer use them.
-                while !self.world.stop.load(SeqCst) {
-                    let end = now() + 300_000_000;
-                    slot.wait(Doing::WaitRoom, give_up, 77, || {
-                        while now() < end {
-                            std::hint::spin_loop();
-                        }
-                    });
-                    if found() {
-                        break;
+                slot.wait(Doing::WaitRoom, give_up, 77, || {
+                    let end = cpu() + 300_000_000;
+                    while cpu() < end {
+                        std::hint::spin_loop();
                     }
-                }
+                });
             }
             Fault::Books | Fault::Forgets | Fault::Overtakes => {
                 // Other code commits these three faults: the end of the world commits `Books`,

@@ -30,17 +30,24 @@ pub(crate) fn live(plan: &Plan, watch: &Arc<Watch>) -> u64 {
         let cpu = onramp::dev::current_cpu().unwrap_or(0);
         onramp::dev::pin_thread(cpu).expect("a processor that it is on");
     }
+    // The world's thread is pinned by now, so the watchdog's thread is pinned, too.
+    watch.over(|| through(plan, &slot, &mut rng))
+}
+
+/// Builds the world, lets it live, and ends it.
+fn through(plan: &Plan, slot: &Slot, rng: &mut Rng) -> u64 {
+    let watch = slot.watch();
     let world = World::new(plan.clone(), watch);
     let all = Duration::from_millis(plan.life_ms) + Duration::from_secs(90);
-    let mut link = slot.call(Doing::World, all, 0, || Some(build(&world, &mut rng)));
+    let mut link = slot.call(Doing::World, all, 0, || Some(build(&world, rng)));
     watch.set_link(link.clone());
     thread::scope(|scope| {
-        people(&world, link.as_ref().expect("not dropped yet"), scope, &mut rng);
-        thread::sleep(Duration::from_millis(plan.life_ms));
-        end(&world, &mut link, &slot, &mut rng);
+        people(&world, link.as_ref().expect("not dropped yet"), scope, rng);
+        while_not(|| watch.found(plan.fault), Duration::from_millis(plan.life_ms));
+        end(&world, &mut link, slot, rng);
     });
     if let Some(link) = link {
-        last(&world, link, &slot);
+        last(&world, link, slot);
     }
     world.accepted.load(SeqCst)
 }

@@ -147,10 +147,5 @@ fn main() -> ExitCode {
     let slower = if options.tsan { TSAN } else { 1 };
     let watch = Watch::new(slower, true);
     expect_panics(&watch);
-    thread::scope(|scope| {
-        scope.spawn(|| watch.guard());
-        let code = run(&watch, slower, &options);
-        watch.end();
-        code
-    })
+    run(&watch, slower, &options)
 }

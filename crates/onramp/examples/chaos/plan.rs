@@ -181,10 +181,12 @@ impl Plan {
 
     /// Makes the plan of a small world in which nothing goes wrong except `fault`.
     pub(crate) fn small(seed: u64, fault: Option<Fault>) -> Self {
-        // The faults `Burns` and `WakesItself` need more threads and a longer time: the watchdog
-        // has to find a thread that uses a processor without reason, even while other threads move
-        // packets.
+        // The watchdog has to find a thread that uses a processor without reason even while many
+        // other threads move packets.
         let busy = matches!(fault, Some(Fault::Burns | Fault::WakesItself));
+        // These two faults are committed when the world ends. A world with another fault ends as
+        // soon as the fault is found.
+        let at_end = matches!(fault, None | Some(Fault::Books | Fault::Forgets));
         Self {
             end: End::Sent,
             threads: if busy { 8 } else { 2 },
@@ -199,7 +201,7 @@ impl Plan {
             meddles: false,
             panics: false,
             controls: false,
-            life_ms: if busy { 1_500 } else { 150 },
+            life_ms: if at_end { 150 } else { 60_000 },
             fault,
             ..Self::new(seed, 1, false)
         }

@@ -13,8 +13,14 @@ use onramp::dev::MonotonicClock;
 use onramp::{Clock, Link};
 use rustix::time::ClockId;
 
+use crate::plan::Fault;
+
 /// Interval between checks of the watchdog.
 const LOOK: Duration = Duration::from_millis(10);
+/// A call may last longer by this factor times the time for which the watchdog's sleeps were too
+/// long during the call: a call may need a processor several times until it returns. A thread that
+/// hangs is found all the same, because on processors that have time, the watchdog is hardly late.
+const LATE: u64 = 4;
 /// Waits that are shorter than this are not checked for the processor time that they used,
 /// nanoseconds.
 const BURN_MIN_NS: u64 = 200_000_000;
@@ -70,6 +76,8 @@ pub(crate) struct Slot {
     /// Time at which the present call began, nanoseconds. 0: the thread is in no call.
     since: AtomicU64,
     bound: AtomicU64,
+    /// What [`Watch::late`] was when the present call began.
+    late: AtomicU64,
     arg: AtomicU64,
     reported: AtomicU64,
 }
@@ -83,6 +91,10 @@ pub(crate) struct Watch {
     /// Whether a thread has closed the link of this world, or has begun to close it.
     closed: AtomicBool,
     slack: AtomicU64,
+    /// By how much the watchdog's own sleeps have been too long so far, all together, nanoseconds.
+    /// The watchdog sleeps on the processors of the world, so this says how long these had no time
+    /// for the world, or stood still.
+    late: AtomicU64,
     /// Factor by which everything is expected to be slower than usual.
     slower: u64,
     end: AtomicBool,
@@ -104,7 +116,8 @@ pub(crate) fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-fn cpu() -> u64 {
+/// Returns the processor time that the calling thread has used, nanoseconds.
+pub(crate) fn cpu() -> u64 {
     let time = rustix::time::clock_gettime(ClockId::ThreadCPUTime);
     time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned()
 }
@@ -126,6 +139,7 @@ impl Watch {
             world: Mutex::default(),
             closed: AtomicBool::new(false),
             slack: AtomicU64::new(0),
+            late: AtomicU64::new(0),
             slower,
             end: AtomicBool::new(false),
             reporting: AtomicBool::new(false),
@@ -138,6 +152,7 @@ impl Watch {
     pub(crate) fn begin(&self, world: String, slack: Duration) {
         *lock(&self.world) = (world, None);
         self.closed.store(false, SeqCst);
+        self.end.store(false, SeqCst);
         self.slack.store(nanos(slack), SeqCst);
     }
 
@@ -157,6 +172,7 @@ impl Watch {
             doing: AtomicU64::new(0),
             since: AtomicU64::new(0),
             bound: AtomicU64::new(0),
+            late: AtomicU64::new(0),
             arg: AtomicU64::new(0),
             reported: AtomicU64::new(0),
         });
@@ -183,35 +199,38 @@ impl Watch {
         lock(&self.slots).iter().filter(waits).count()
     }
 
-    pub(crate) fn end(&self) {
-        self.end.store(true, SeqCst);
-    }
-
     /// Returns the failures found so far, if failures are collected.
     pub(crate) fn caught(&self) -> Vec<String> {
         self.caught.as_ref().map(|caught| lock(caught).clone()).unwrap_or_default()
     }
 
-    /// Checks the notes of all threads again and again until the run ends.
-    pub(crate) fn guard(&self) {
-        let (mut before, mut forgive_until) = (now(), 0);
+    /// Whether a failure was found that the fault `fault` causes.
+    pub(crate) fn found(&self, fault: Option<Fault>) -> bool {
+        fault.is_some_and(|fault| self.caught().iter().any(|what| what.contains(fault.word())))
+    }
+
+    /// Runs `world` while another thread, on the same processors, checks the notes of all threads
+    /// again and again.
+    pub(crate) fn over<T>(&self, world: impl FnOnce() -> T) -> T {
+        thread::scope(|scope| {
+            scope.spawn(|| self.guard());
+            // Ends the other thread also if the world panics.
+            let _end = Ends(&self.end);
+            world()
+        })
+    }
+
+    fn guard(&self) {
         while !self.end.load(SeqCst) {
+            let before = now();
             thread::sleep(LOOK);
-            let here = now();
-            // If this thread slept far too long, the machine was suspended or had no processor even
-            // for this thread. Then no thread is to blame for being late.
-            if here - before > 500_000_000 {
-                forgive_until = here + 2 * (here - before);
-            }
-            before = here;
+            self.late.fetch_add((now() - before).saturating_sub(nanos(LOOK)), SeqCst);
             let slots = {
                 let mut slots = lock(&self.slots);
                 slots.retain(|slot| Arc::strong_count(slot) > 1);
                 slots.clone()
             };
-            for slot in slots.iter().filter(|_| here > forgive_until) {
-                self.look_at(slot);
-            }
+            slots.iter().for_each(|slot| self.look_at(slot));
         }
     }
 
@@ -219,7 +238,8 @@ impl Watch {
         let (since, bound) = (slot.since.load(SeqCst), slot.bound.load(SeqCst));
         let (doing, arg) = (slot.doing.load(SeqCst), slot.arg.load(SeqCst));
         let here = now();
-        let most = bound.saturating_add(self.slack.load(SeqCst));
+        let late = self.late.load(SeqCst).saturating_sub(slot.late.load(SeqCst));
+        let most = bound.saturating_add(self.slack.load(SeqCst)).saturating_add(LATE * late);
         let stays = slot.since.load(SeqCst) == since && slot.reported.load(SeqCst) != since;
         if since == 0 || !stays || here.saturating_sub(since) <= most {
             return;
@@ -361,6 +381,15 @@ impl Slot {
     }
 }
 
+/// Sets a flag when it is dropped.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, SeqCst);
+    }
+}
+
 /// Keeps the note of a call while the call lasts. The note is cleared when this value is dropped,
 /// also by a panic.
 struct Noted<'a>(&'a Slot);
@@ -369,6 +398,7 @@ impl<'a> Noted<'a> {
     fn new(slot: &'a Slot, doing: Doing, bound: Duration, arg: u64) -> Self {
         slot.doing.store(doing as u64, SeqCst);
         slot.bound.store(nanos(bound), SeqCst);
+        slot.late.store(slot.watch.late.load(SeqCst), SeqCst);
         slot.arg.store(arg, SeqCst);
         slot.since.store(now(), SeqCst);
         Self(slot)
