@@ -93,7 +93,8 @@ pub struct LinkStats {
     /// [credits](crate::LinkBuilder::credits), or the sender's part of the
     /// [credits of the ports](crate::LinkBuilder::credits_per_port) if that is less.
     pub credits: u32,
-    /// Number of times that a sender had to wait for room.
+    /// Number of times that a sender had to wait for room. Each poll of a task that finds none
+    /// counts.
     pub waits: u64,
     /// Number of times that a sender slept while it waited for room.
     pub parks: u64,

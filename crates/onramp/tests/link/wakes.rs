@@ -96,10 +96,10 @@ impl World {
     /// waits with a flow of the port `port`. The thread returns the result of its wait.
     fn waits(&self, how: How, port: usize) -> JoinHandle<(Result<(), SendError>, Sender)> {
         let mut sender = self.link.sender();
+        let below = sender.flow_with(None, Mapping::Port(1));
+        (0..CREDITS).for_each(|_| sender.try_send(&below, b"x").unwrap());
         let waits = self.link.stats().waits;
         let thread = thread::Builder::new().spawn(move || {
-            let below = sender.flow_with(None, Mapping::Port(1));
-            (0..CREDITS).for_each(|_| sender.try_send(&below, b"x").unwrap());
             let flow = sender.flow_with(None, Mapping::Port(port));
             (how.go_on(&mut sender, &flow), sender)
         });
@@ -325,9 +325,9 @@ fn a_removal_that_purges_wakes_them_too() {
         let flow = link.sender().flow_with(None, Mapping::Port(0));
         let waiting = HOWS.map(|how| {
             let (mut sender, flow) = (link.sender(), flow.clone());
+            sender.try_send(&flow, b"its only credit").unwrap();
             let waits = link.stats().waits;
             let thread = thread::Builder::new().spawn(move || {
-                sender.try_send(&flow, b"its only credit").unwrap();
                 let told = how.go_on(&mut sender, &flow);
                 (told, sender.flush(LONG))
             });
