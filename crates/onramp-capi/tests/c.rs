@@ -7,6 +7,7 @@ use std::net::UdpSocket;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use std::{env, fs};
 
@@ -104,8 +105,11 @@ impl Installed {
         let is_cpp = source.extension() == Some(OsStr::new("cpp"));
         let (compiler, flags) = if is_cpp { ("c++", CPP) } else { ("cc", C) };
         let name = source.file_stem().and_then(OsStr::to_str).expect("a name");
-        let kind = if is_static { "static" } else { "shared" };
-        let program = self.prefix.join(format!("{name}-{kind}{}", more.concat().len()));
+        // Each compilation writes a file of its own, because another test may be running what an
+        // earlier one wrote.
+        static COMPILED: AtomicUsize = AtomicUsize::new(0);
+        let number = COMPILED.fetch_add(1, Ordering::Relaxed);
+        let program = self.prefix.join(format!("{name}-{number}"));
         let mut command = Command::new(compiler);
         command.args(flags).args(more).arg(source).arg("-o").arg(&program);
         run(command.args(self.flags(is_static)).arg("-pthread"));

@@ -347,7 +347,17 @@ impl Memory {
     /// Returns what happened at each place in the source, and forgets it.
     pub(crate) fn take_sites(&mut self) -> Vec<(Site, SiteCounts)> {
         let mut sites: Vec<_> = mem::take(&mut self.sites).into_values().collect();
-        sites.sort_by_key(|(site, _)| (site.file(), site.line(), site.column()));
+        let place = |site: Site| (site.file(), site.line(), site.column());
+        sites.sort_by_key(|(site, _)| place(site));
+        // The compiler may give one place several addresses, such as one in each crate that uses a
+        // generic function.
+        sites.dedup_by(|(site, more), (first, counts)| {
+            let is_same = place(site) == place(first);
+            if is_same {
+                counts.add(more);
+            }
+            is_same
+        });
         sites
     }
 }
@@ -515,5 +525,22 @@ mod tests {
         assert_eq!((counts.accesses, counts.contended, counts.waited), (3, 2, 160_000));
         assert_eq!((counts.transfers.near, counts.transfers.remote), (1, 2));
         assert!(line.0.take_sites().is_empty());
+    }
+
+    /// The compiler puts one place in the source at several addresses if several crates use it.
+    #[test]
+    fn a_place_with_two_addresses_is_one_place() {
+        let mut line = Trial::new();
+        let first: Site = Location::caller();
+        let second: Site = Box::leak(Box::new(*first));
+        let number = line.0.line_at(0x1000, 0);
+        for (now, site) in [(0, first), (1_000_000, second), (2_000_000, second)] {
+            line.0.serve(number, 0, Access::Load, now, site);
+            line.0.note_stall(site, 7);
+        }
+        let sites = line.0.take_sites();
+        assert_eq!(sites.len(), 1);
+        let (_, counts) = sites[0];
+        assert_eq!((counts.accesses, counts.stalled, counts.transfers.all()), (3, 21, 1));
     }
 }

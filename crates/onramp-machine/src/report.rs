@@ -33,6 +33,16 @@ pub(crate) struct SiteCounts {
     pub(crate) stalled: u64,
 }
 
+impl SiteCounts {
+    pub(crate) fn add(&mut self, more: &Self) {
+        self.accesses += more.accesses;
+        self.transfers.add(&more.transfers);
+        self.contended += more.contended;
+        self.waited += more.waited;
+        self.stalled += more.stalled;
+    }
+}
+
 /// Numbers of transfers of cache lines, by where the line came from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Transfers {
@@ -49,6 +59,15 @@ pub struct Transfers {
 }
 
 impl Transfers {
+    /// Adds the numbers of `more`.
+    pub fn add(&mut self, more: &Self) {
+        self.clean += more.clean;
+        self.near += more.near;
+        self.far += more.far;
+        self.remote += more.remote;
+        self.memory += more.memory;
+    }
+
     pub(crate) fn count(&mut self, from: Origin) {
         *match from {
             Origin::Clean => &mut self.clean,

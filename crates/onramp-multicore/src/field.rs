@@ -66,12 +66,7 @@ impl HotField {
     }
 
     fn add(&mut self, site: &HotSite) {
-        let (all, more) = (&mut self.transfers, site.transfers);
-        all.clean += more.clean;
-        all.near += more.near;
-        all.far += more.far;
-        all.remote += more.remote;
-        all.memory += more.memory;
+        self.transfers.add(&site.transfers);
         self.accesses += site.accesses;
         self.contended += site.contended;
         self.waited += site.waited;

@@ -45,17 +45,25 @@ impl Incoming {
         self.packets.is_empty()
     }
 
-    /// Takes datagrams from the kernel.
+    /// Takes datagrams from the kernel. If it took only messages that it had to discard, there may
+    /// be none, and the caller asks again.
     ///
     /// # Errors
     ///
     /// `WouldBlock` if the kernel has none, and its other errors.
     pub(crate) fn fill(&mut self) -> io::Result<()> {
         let mut make = |bytes: usize| Some(Packet::with_capacity(bytes.try_into().ok()?));
-        match self.receiver.receive(MESSAGES, &mut make, &mut self.packets)? {
-            0 => Err(io::ErrorKind::WouldBlock.into()),
-            _ => Ok(()),
+        let before = self.without_datagram();
+        let took = self.receiver.receive(MESSAGES, &mut make, &mut self.packets)?;
+        if took == 0 && self.without_datagram() == before {
+            return Err(io::ErrorKind::WouldBlock.into());
         }
+        Ok(())
+    }
+
+    /// Returns how many messages and errors the receiver took that were no datagrams for a caller.
+    fn without_datagram(&self) -> u64 {
+        self.receiver.discarded() + self.receiver.stats().icmp_errors.get()
     }
 
     /// Copies the next datagram into `buffer`. `None` if there is none.

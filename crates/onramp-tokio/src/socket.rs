@@ -170,8 +170,9 @@ impl Socket {
     ) -> Poll<io::Result<usize>> {
         let budget = ready!(poll_proceed(cx));
         let message = Message { payload, ..Message::default() };
-        let peer = self.peer(Some(dest), None)?;
         loop {
+            // If the table has forgotten the peer, it is ready, but gets no room: ask anew.
+            let peer = self.peer(Some(dest), None)?;
             let sent = match peer.try_send(&message) {
                 Ok(()) => Ok(payload.len()),
                 Err(TrySendError::Full) => {
@@ -343,7 +344,7 @@ impl Socket {
     /// Those of the kernel.
     pub async fn readable(&self) -> io::Result<()> {
         let mut incoming = self.incoming.lock().await;
-        if incoming.is_empty() {
+        while incoming.is_empty() {
             self.io.async_io(Interest::READABLE, || incoming.fill()).await?;
         }
         Ok(())

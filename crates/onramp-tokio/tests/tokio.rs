@@ -469,3 +469,35 @@ fn a_socket_is_readable_while_there_is_a_datagram() {
         }
     });
 }
+
+/// More datagrams lie in the kernel than one call takes, all of them too large for the receiver.
+/// The one behind them arrives.
+#[test]
+fn discarded_datagrams_hide_none_behind_them() {
+    run(async {
+        let socket = std::net::UdpSocket::bind("[::1]:0").expect("a socket");
+        onramp::dev::set_receive_buffer(&socket, 8 << 20).expect("a socket has a buffer");
+        let dest = socket.local_addr().expect("it is bound");
+        let link = Link::sockets([socket]).build().expect("a link");
+        let mut socket = Socket::with(link, Options::default()).expect("a socket");
+        let from = std::net::UdpSocket::bind("[::1]:0").expect("a socket");
+        for how in 0..3 {
+            for _ in 0..33 {
+                from.send_to(&[7; 65_500], dest).expect("loopback");
+            }
+            from.send_to(b"x", dest).expect("loopback");
+            let mut buffer = [0; 9];
+            if how == 0 {
+                socket.readable().await.expect("a datagram");
+            }
+            let (len, _) = match how {
+                0 | 1 => socket.recv_from(&mut buffer).await.expect("a datagram"),
+                _ => {
+                    let received = poll_fn(|cx| socket.poll_recv_from(cx, &mut buffer));
+                    received.await.expect("a datagram")
+                }
+            };
+            assert_eq!((len, &buffer[..1]), (1, &b"x"[..]));
+        }
+    });
+}

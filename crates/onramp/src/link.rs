@@ -323,7 +323,7 @@ impl Link {
         Closing::new(self.handle.clone(), timeout)
     }
 
-    fn shared(&self) -> &Shared {
+    pub(crate) fn shared(&self) -> &Shared {
         &self.handle.shared
     }
 }

@@ -15,7 +15,7 @@ use onramp_queue::{Credits, hold_wakes};
 use self::peer::lock;
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU64, Ordering};
-use crate::{Link, Mapping};
+use crate::{Link, Mapping, TrySendError};
 
 pub use self::peer::{Peer, Room};
 
@@ -93,8 +93,12 @@ impl Peers {
     ///
     /// # Errors
     ///
-    /// Those of [`Source::new`], if `source` is given.
+    /// Those of [`Source::new`], if `source` is given. `BrokenPipe` in a child of `fork`, where the
+    /// link is closed.
     pub fn get(&self, dest: Option<SocketAddr>, source: Option<IpAddr>) -> io::Result<Arc<Peer>> {
+        if self.link.shared().is_copy() {
+            return Err(io::Error::new(io::ErrorKind::BrokenPipe, TrySendError::Closed));
+        }
         let path = (dest, source);
         // A sender that comes or goes may wake tasks. Wakers are called without the lock, because
         // they may run code that looks up a peer.
@@ -124,9 +128,12 @@ impl Peers {
         Ok(peer)
     }
 
-    /// Returns the number of peers in the table at present.
+    /// Returns the number of peers in the table at present. Returns 0 in a child of `fork`.
     #[must_use]
     pub fn count(&self) -> usize {
+        if self.link.shared().is_copy() {
+            return 0;
+        }
         lock(&self.table).peers.len()
     }
 

@@ -171,8 +171,9 @@ fn traffic_ends_with_its_device_and_with_its_daemon() {
     assert!(report.submitted == dropped && report.drops.contains_key("purged"), "{report:?}");
     drop(daemon);
     let report = told(second).expect("a report");
-    assert_eq!((report.ended, report.queued), (Ended::Daemon, 0));
-    assert!(report.sent > 0 && report.sent == report.submitted, "{report:?}");
+    // A daemon that ends waits for no packet, so some may be in the device.
+    assert_eq!((report.ended, report.drops.len()), (Ended::Daemon, 0), "{report:?}");
+    assert!(report.sent > 0 && report.sent + report.queued == report.submitted, "{report:?}");
 }
 
 #[test]

@@ -276,16 +276,17 @@ fn a_port_that_the_kernel_chose_is_kept() {
         )
     };
     let mut host = Host::new();
-    follow(&mut host, &udp(9, "127.0.0.1:0")).expect("it can be done");
+    // Between two devices of one port, another program may get the port, but hardly at this address.
+    follow(&mut host, &udp(9, "127.6.5.4:0")).expect("it can be done");
     let device = |host: &Host| host.device("u0").expect("it is there").index;
     let there = |host: &mut Host| (device(host), listens_at(host, "u0"));
     let first = there(&mut host);
-    for text in [udp(9, "127.0.0.1:0"), udp(9, "127.0.0.1"), udp(9, &first.1.to_string())] {
+    for text in [udp(9, "127.6.5.4:0"), udp(9, "127.6.5.4"), udp(9, &first.1.to_string())] {
         assert_eq!(follow(&mut host, &text), Ok(Vec::new()), "{text}");
         assert_eq!(there(&mut host), first, "{text}");
     }
     // A device whose other options change is made anew, at the same address.
-    follow(&mut host, &udp(7, "127.0.0.1:0")).expect("it can be done");
+    follow(&mut host, &udp(7, "127.6.5.4:0")).expect("it can be done");
     let (index, address) = there(&mut host);
     assert!(index != first.0 && address == first.1, "{address}");
     // Another address is another device.

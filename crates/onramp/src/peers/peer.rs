@@ -26,6 +26,8 @@ pub struct Peer {
     waker: Waker,
     /// Whether the table has forgotten this peer: tasks that wait look their destination up again.
     is_forgotten: AtomicBool,
+    /// Number of forks when the peer was made: see [`is_copy`](Self::is_copy).
+    forks: u32,
 }
 
 #[derive(Debug)]
@@ -56,7 +58,14 @@ impl Peer {
         let waker = Waker::from(Arc::clone(&waiting));
         let (sending, is_forgotten) =
             (Mutex::new(Sending { sender, flow }), AtomicBool::new(false));
-        Self { sending, waiting, waker, is_forgotten }
+        let forks = onramp_dev::watch_forks();
+        Self { sending, waiting, waker, is_forgotten, forks }
+    }
+
+    /// Whether this is the copy of a peer in a child of `fork`, where other threads of the parent
+    /// may have left the locks locked for ever. A copy takes no lock.
+    fn is_copy(&self) -> bool {
+        onramp_dev::forks() != self.forks
     }
 
     /// Lets the tasks that wait look their destination up again.
@@ -77,6 +86,9 @@ impl Peer {
     ///
     /// Panics when the message's ECN code point has more than two bits.
     pub fn try_send(&self, message: &Message<'_>) -> Result<(), TrySendError> {
+        if self.is_copy() {
+            return Err(TrySendError::Closed);
+        }
         // The call may send other senders' packets, too, and so wake any task. Wakers are called
         // without the lock, because they may run code that sends to this peer.
         let _held = hold_wakes();
@@ -92,7 +104,8 @@ impl Peer {
     /// has forgotten this peer. Ask the table for the peer anew then, and send.
     #[must_use = "futures do nothing unless polled"]
     pub fn room(self: &Arc<Self>, payload: usize) -> Room {
-        Room { peer: Arc::clone(self), payload, number: self.waiting.number() }
+        let number = if self.is_copy() { 0 } else { self.waiting.number() };
+        Room { peer: Arc::clone(self), payload, number }
     }
 
     /// Polls for room for a message of `payload` bytes, as [`Sender::poll_ready`] does. Registers
@@ -100,9 +113,14 @@ impl Peer {
     /// Any number of tasks may wait, and any number of futures of a task; the registration of one
     /// does not replace that of another. A task may be woken although there is no room.
     ///
+    /// Also ready when [`Peers`](crate::Peers) has forgotten this peer, as [`room`](Self::room) is.
+    ///
     /// A task that no longer waits stays registered until the next wake-up. [`room`](Self::room)
     /// returns a future that takes its registration back.
     pub fn poll_ready(&self, cx: &Context<'_>, payload: usize) -> Poll<()> {
+        if self.is_copy() {
+            return Poll::Ready(());
+        }
         // The task enters the list before the sender looks for room, so a wake-up that comes from
         // then on finds it there.
         let is_new = self.waiting.add(cx.waker(), payload);
@@ -128,6 +146,12 @@ impl Peer {
         }
     }
 
+    /// Leaves the locks locked, as a thread does that a child of `fork` has no copy of.
+    #[cfg(test)]
+    pub(super) fn lock_for_ever(&self) {
+        mem::forget((lock(&self.sending), lock(&self.waiting.0)));
+    }
+
     fn poll(&self, Sending { sender, flow }: &mut Sending, payload: usize) -> Poll<()> {
         // Relaxed: see `forget`.
         if self.is_forgotten.load(Ordering::Relaxed) {
@@ -140,7 +164,9 @@ impl Peer {
 impl Drop for Peer {
     /// Wakes the tasks that wait: they look their destination up again, which has been forgotten.
     fn drop(&mut self) {
-        self.waiting.wake_all();
+        if !self.is_copy() {
+            self.waiting.wake_all();
+        }
     }
 }
 
@@ -157,6 +183,9 @@ impl Future for Room {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        if self.peer.is_copy() {
+            return Poll::Ready(());
+        }
         // The task enters the list before the sender looks for room, as in `poll_ready`.
         self.peer.waiting.add_future(self.number, cx.waker(), self.payload);
         let _held = hold_wakes();
@@ -170,7 +199,9 @@ impl Future for Room {
 
 impl Drop for Room {
     fn drop(&mut self) {
-        self.peer.waiting.remove_future(self.number);
+        if !self.peer.is_copy() {
+            self.peer.waiting.remove_future(self.number);
+        }
     }
 }
 

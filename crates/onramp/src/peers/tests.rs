@@ -1,14 +1,17 @@
 //! Peers over a device that takes as many packets as a test allows, in a link without threads.
 
+use std::mem;
 use std::pin::pin;
 use std::sync::atomic::AtomicU32;
 use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
 
 use onramp_core::{Device, DeviceInfo, Instant, Transmitted};
 use onramp_queue::PacketList;
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 
 use super::*;
-use crate::{Message, TrySendError};
+use crate::Message;
 
 const X: Message<'_> = Message { payload: b"x", segment: 0, ecn: None, txtime: None, cookie: 0 };
 
@@ -108,6 +111,50 @@ fn all_tasks_that_wait_are_woken() {
     }
 }
 
+/// Waits until a child of this process has ended. Returns its exit status; `None` if it hangs.
+fn exit_status(pid: i32) -> Option<i32> {
+    let pid = Pid::from_raw(pid).expect("a child has a number");
+    for _ in 0..60_000 {
+        if let Some((_, status)) = waitpid(Some(pid), WaitOptions::NOHANG).expect("a child") {
+            return status.exit_status();
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    kill_process(pid, Signal::KILL).expect("it still runs");
+    waitpid(Some(pid), WaitOptions::empty()).expect("a child");
+    None
+}
+
+/// The process forks while other threads hold all locks. In the child, every call returns, and says
+/// that the link is closed.
+#[test]
+fn a_child_takes_no_lock() {
+    let world = World::new(4);
+    let room = world.peer.room(1);
+    mem::forget(lock(&world.peers.table));
+    world.peer.lock_for_ever();
+    let mut all = Some((world, room));
+    let child = onramp_dev::run_in_child(|| {
+        let Some((World { link, left, peers, peer }, mut room)) = all.take() else { return -1 };
+        let task = Arc::new(Task::default());
+        let mut cx = Context::from_waker(Waker::noop());
+        let right = [
+            peer.try_send(&X) == Err(TrySendError::Closed),
+            task.poll(&peer) == Poll::Ready(()),
+            pin!(&mut room).poll(&mut cx) == Poll::Ready(()),
+            pin!(peer.room(1)).poll(&mut cx) == Poll::Ready(()),
+            peers.get(None, None).is_err_and(|error| error.kind() == io::ErrorKind::BrokenPipe),
+            peers.count() == 0,
+        ];
+        drop((room, peer, peers, link, left));
+        right.iter().position(|right| !right).map_or(0, |at| i32::try_from(at).unwrap_or(99) + 1)
+    });
+    let status = exit_status(child.expect("a child"));
+    // The locks stay locked, so nothing of this can be dropped.
+    mem::forget(all);
+    assert_eq!(status, Some(0), "the number of the call that is wrong, or it hangs");
+}
+
 /// A future that waits and is dropped leaves nothing behind. Another one of the same task still
 /// waits.
 #[test]
@@ -191,7 +238,7 @@ fn tasks_are_woken_when_the_link_closes() {
     let world = World::new(2);
     let task = Arc::new(Task::default());
     assert_eq!(task.poll(&world.peer), Poll::Pending);
-    world.link.close(std::time::Duration::ZERO);
+    world.link.close(Duration::ZERO);
     assert!(task.woken());
     assert_eq!(task.poll(&world.peer), Poll::Ready(()));
     assert_eq!(world.peer.try_send(&X), Err(TrySendError::Closed));

@@ -52,13 +52,16 @@ fn a_port_dies_under_load() {
     in_time(|| {
         let (mortal, taken) = Mortal::device(5_000);
         let link = Link::devices([mortal, Box::new(Null::default())]).build().unwrap();
+        // Make all flows before the port dies: flows that are made later all use the other port.
+        let senders = [(); 16].map(|()| {
+            let sender = link.sender();
+            let flow = sender.flow(None);
+            (sender, flow)
+        });
         let told: Vec<Fates> = thread::scope(|scope| {
-            let threads: Vec<_> = (0..16)
-                .map(|_| {
-                    let mut sender = link.sender();
-                    // Make the flow before the port dies: flows that are made later all use the
-                    // other port.
-                    let flow = sender.flow(None);
+            let threads: Vec<_> = senders
+                .into_iter()
+                .map(|(mut sender, flow)| {
                     scope.spawn(move || {
                         let fates = Fates::of(&mut sender);
                         for n in 0..2_000 {
