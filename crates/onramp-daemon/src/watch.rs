@@ -14,7 +14,7 @@ use std::time::{Duration, SystemTime};
 use onramp_host::{Event, Reply};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use tokio::sync::broadcast;
+use tokio::sync::{Mutex as AsyncMutex, broadcast};
 use tokio::task::spawn_blocking;
 use tokio::time::{Interval, MissedTickBehavior, interval};
 
@@ -48,6 +48,8 @@ struct Events {
     /// Whether the listener that passes the host's events on to the clients is registered at the
     /// host.
     telling: Mutex<bool>,
+    /// The drop counts that clients have been told of.
+    drops: AsyncMutex<Drops>,
 }
 
 impl Source for Hub {
@@ -80,11 +82,11 @@ impl Watched {
     /// Makes the streams of the host that `hub` shares.
     #[must_use]
     pub fn new(hub: Hub) -> Self {
-        let told = broadcast::Sender::new(KEPT);
+        let (told, telling) = (broadcast::Sender::new(KEPT), Mutex::new(false));
         Self {
             sampler: Sampler::new(Arc::new(hub.clone()), PERIOD),
             hub,
-            events: Arc::new(Events { told, telling: Mutex::new(false) }),
+            events: Arc::new(Events { told, telling, drops: AsyncMutex::default() }),
         }
     }
 
@@ -136,6 +138,13 @@ impl Watched {
             // the first client leaves: other clients may have come in the meantime.
             let begun = tokio::spawn(self.clone().begin());
             begun.await.unwrap_or(Err(Died)).map_err(|died| died.to_string())?;
+        }
+        // The client is told of all drops from now on.
+        let mut drops = self.events.drops.lock().await;
+        if !drops.has_begun()
+            && let Ok(snapshot) = self.sampler.snapshot().await
+        {
+            drops.since(&snapshot);
         }
         Ok(receiver)
     }
@@ -268,14 +277,15 @@ fn document(event: &Event) -> String {
 
 /// Reports dropped packets as events while any client watches events.
 async fn tell_drops(sampler: Arc<Sampler>, events: Weak<Events>) {
-    let mut drops = Drops::default();
     let mut ticks = interval(PERIOD);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
         let Some(events) = events.upgrade() else { return };
+        // A snapshot is taken with the lock, so that each is newer than the one before.
+        let mut drops = events.drops.lock().await;
         if events.told.receiver_count() == 0 {
-            drops = Drops::default();
+            *drops = Drops::default();
             continue;
         }
         // If taking the snapshot panicked, the panic is already logged, and the next snapshot may

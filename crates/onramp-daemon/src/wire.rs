@@ -142,6 +142,7 @@ fn body(mut object: Map<String, Value>) -> Result<Request, String> {
         }
     };
     match object.keys().next() {
+        Some(key) if key == "force" => Err("\"force\" is for a \"batch\"".to_owned()),
         Some(key) => Err(format!("unknown key {key:?}; expected v, id, argv, batch, force or cwd")),
         None => Ok(request),
     }
@@ -439,6 +440,7 @@ mod tests {
                 None,
                 "\"force\" has to be true or false, not a number".into(),
             ),
+            (r#"{"v":1,"argv":["tc"],"force":true}"#, None, "\"force\" is for a \"batch\"".into()),
             (
                 r#"{"v":1,"argv":["tc"],"cwd":"x"}"#,
                 None,

@@ -43,7 +43,9 @@ pub(crate) fn run(args: Args) -> Result<()> {
     while let Some(word) = words.next() {
         if word == "dev" {
             let name = words.next().ok_or_else(|| usage("dev: the name of a device is missing"))?;
-            options.device = Some(name);
+            if options.device.replace(name).is_some() {
+                return Err(usage("dev: name one device"));
+            }
         } else if Options::EVENTS.contains(&word.as_str()) {
             options.events.push(word);
         } else {

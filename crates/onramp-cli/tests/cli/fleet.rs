@@ -110,6 +110,7 @@ fn limits_are_set_listed_and_deleted() {
         ("limit set a 0", 2, &["RATE 0", "8bit"]),
         ("limit set a 1mbit --floor 1mbit", 1, &["more than the limit"]),
         ("limit set a 1mbit --hosts 0 --floor 1kbit", 2, &["--floor", "--hosts is 0"]),
+        ("limit set company 40gbit --floor 1kbit", 2, &["--floor", "--hosts is 0"]),
         ("limit set a 1mbit --burst 0", 2, &["--burst 0", "expected 1 to 4294967295 bytes"]),
         ("limit set a 1mbit --burst 4gb", 2, &["--burst 4gb", "expected 1 to 4294967295 bytes"]),
         ("limit set a 1mbit --burst lots", 2, &["--burst lots", "expected a size", "none"]),

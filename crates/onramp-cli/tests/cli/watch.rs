@@ -90,6 +90,7 @@ fn what_is_in_the_way_is_told() {
     assert_fails(&run("top --once --sort size"), 2, &["size", "backlog"]);
     assert_fails(&run("top -n 0"), 2, &["-n <N>", "give a whole number, 1 to"]);
     assert_fails(&run("monitor dev"), 2, &["dev: the name"]);
+    assert_fails(&run("monitor dev d0 dev d1"), 2, &["dev: name one device"]);
     assert_fails(&run("monitor everything"), 2, &["everything: expected dev NAME", "dropped"]);
 }
 

@@ -11,11 +11,12 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 use super::Source;
 use crate::snapshot::{RateMeter, Snapshot, Stats};
 
-/// A client that asks within this time after a snapshot was taken gets that snapshot instead of a
-/// new one.
-const FRESH: Duration = Duration::from_millis(100);
+/// A client that asks within this time after another one asked for a snapshot gets the same
+/// snapshot. The time is shorter than the shortest interval at which a client may ask for statistics
+/// again and again, because a timer may be a little early or late.
+const FRESH: Duration = Duration::from_millis(90);
 
-/// The latest snapshot, and when it was taken.
+/// The latest snapshot, and when it was asked for.
 type Latest = Option<(Instant, Arc<Snapshot>)>;
 
 /// Takes a snapshot of the devices (their present counters) when a client asks, and once per period
@@ -58,7 +59,7 @@ impl Sampler {
         Arc::clone(&self.source)
     }
 
-    /// Returns the state of all devices, which is at most 100 ms old.
+    /// Returns the state of all devices, which another client asked for at most 90 ms ago.
     ///
     /// # Errors
     ///
@@ -76,14 +77,14 @@ impl Sampler {
     /// Takes a snapshot. `latest` stays locked until the snapshot is finished, even if the caller
     /// stops waiting for it, so that snapshots are taken one at a time.
     async fn look(&self, mut latest: OwnedMutexGuard<Latest>) -> Result<Arc<Snapshot>, JoinError> {
-        let (source, began) = (self.source(), self.began);
+        let (source, began, asked) = (self.source(), self.began, Instant::now());
         let turn = source.turn().await;
         let look = move || {
             let devices = source.devices();
             drop(turn);
             let at_ns = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
             let snapshot = Arc::new(Snapshot::of(devices, at_ns, unix_ms()));
-            *latest = Some((Instant::now(), Arc::clone(&snapshot)));
+            *latest = Some((asked, Arc::clone(&snapshot)));
             snapshot
         };
         spawn_blocking(look).await

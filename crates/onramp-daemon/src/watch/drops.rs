@@ -17,6 +17,11 @@ pub(super) struct Drops {
 type Key = (u32, usize, Option<(Name, String, Option<String>)>, Name);
 
 impl Drops {
+    /// Whether there was a snapshot.
+    pub(super) const fn has_begun(&self) -> bool {
+        self.before.is_some()
+    }
+
     /// Returns an event for each qdisc and reason whose drop count has grown since the previous
     /// snapshot. For the first snapshot, there are no events.
     pub(super) fn since(&mut self, snapshot: &Snapshot) -> Vec<Value> {

@@ -302,6 +302,16 @@ async fn drops_on_the_host_are_told() {
     let event = told(&mut watch).await["event"].clone();
     assert_eq!((&event["what"], &event["device"]), (&"dropped".into(), &"d0".into()), "{event}");
     assert_eq!(event["packets"], 2, "{event}");
+    // While nobody watches, the daemon forgets. The next client is told of what is dropped just
+    // after it has come.
+    drop(watch);
+    tokio::time::sleep(3 * PERIOD).await;
+    drop_one();
+    tokio::time::sleep(PERIOD).await;
+    let mut watch = Reader::new(watched.watch("events", Map::new()).await);
+    drop_one();
+    let event = told(&mut watch).await["event"].clone();
+    assert_eq!((&event["what"], &event["packets"]), (&"dropped".into(), &1.into()), "{event}");
 }
 
 fn happens(watched: &Watched, number: u64) {

@@ -40,8 +40,8 @@ pub(crate) struct SetArgs {
           value_parser = crate::cmd::values::whole::<u32>(0..=4_294_967_295))]
     hosts: Option<u32>,
     /// What each host may send while it cannot reach the engine. This rate, times --hosts, is
-    /// always set aside [default: a twentieth of the limit, divided by --hosts]; 0 counts as one
-    /// byte per second
+    /// always set aside [default: a twentieth of the limit, divided by --hosts; a floor of this size
+    /// follows later changes of both]; 0 counts as one byte per second
     #[arg(long, value_name = "RATE")]
     floor: Option<String>,
     /// The bytes that all hosts together may send at once, such as 12mb: each qdisc and class that
@@ -104,9 +104,6 @@ pub(crate) fn set(args: &SetArgs) -> Result<()> {
     }
     let floor = args.floor.as_ref().map(|floor| rate("--floor", floor)).transpose()?;
     let min = args.min.as_ref().map(|min| rate("--min", min)).transpose()?;
-    if args.hosts == Some(0) && floor.is_some_and(|floor| floor > 0) {
-        return Err(usage("--floor is for each host, but --hosts is 0"));
-    }
     let burst = args.burst.as_deref().map(burst).transpose()?;
     let engine = args.engine.engine()?;
     let define = |there: Option<&Definition>| {
@@ -131,6 +128,15 @@ pub(crate) fn set(args: &SetArgs) -> Result<()> {
         }
     };
     wait(async {
+        if floor.is_some_and(|floor| floor > 0) {
+            let hosts = match args.hosts {
+                None => engine.limits().await?.get(&args.name).map(|limit| limit.hosts),
+                given => given,
+            };
+            if hosts == Some(0) {
+                return Ok(Err(usage("--floor is for each host, but --hosts is 0")));
+            }
+        }
         if args.parent.is_none() && (args.weight.is_some() || args.min.is_some()) {
             let all = engine.limits().await?;
             if all.get(&args.name).is_none_or(|limit| limit.parent.is_none()) {
