@@ -6,7 +6,7 @@ use std::path::Path;
 
 use anyhow::{Result, anyhow};
 use onramp::Spec;
-use onramp_core::{Change, Setup, filter};
+use onramp_core::{Setup, filter};
 use onramp_wire::series;
 
 use crate::error::usage;
@@ -95,13 +95,7 @@ pub(crate) fn stages(stages: &[(&str, &str)]) -> Result<Setup> {
 /// Refuses filters for packets that come in: packets only leave through the tree of a file.
 pub(crate) fn apply(setup: &mut Setup, line: &str) -> Result<()> {
     let line = filter::with_files(line, |file| bytes(Path::new(file)))?;
-    match setup.change(line.split('#').next().unwrap_or_default())? {
-        Change::Filters(place) if setup.is_ingress(place) => Err(anyhow!(
-            "filter: nothing comes in where this tree stands, because packets only leave through \
-             it; use clsact, and egress in place of ingress"
-        )),
-        _ => Ok(()),
-    }
+    Ok(setup.apply_leaving(&line)?)
 }
 
 /// Reads a file. It fails if the file is larger than `TEXT_MAX`, because a file such as `/dev/zero`

@@ -242,16 +242,19 @@ impl Level {
     pub(crate) fn keep_nothing(&mut self, now: Instant) {
         self.advance(now);
         let back = std::mem::take(&mut self.kept);
-        self.free = self.free.saturating_add(back).min(self.units(self.bucket.size));
+        self.add_units(back);
     }
 
     /// Adds tokens: into the bucket as far as there is room, and the others to the one-time burst,
     /// up to the number with which it began.
     pub(crate) fn add(&mut self, now: Instant, tokens: u64) {
         self.advance(now);
-        let units = self.units(tokens);
+        self.add_units(self.units(tokens));
+    }
+
+    fn add_units(&mut self, units: i128) {
         let added = units.min(self.room());
-        self.free += added;
+        self.free = self.free.saturating_add(added);
         let rest = u64::try_from((units - added) / self.unit).unwrap_or(u64::MAX);
         self.once = self.once.saturating_add(rest).min(self.bucket.one_time_burst);
     }

@@ -300,6 +300,21 @@ fn an_update_frees_what_was_kept_in_the_other_bucket() {
     assert_eq!(limiter.take(START, &mut ticket, bytes(6)), Ok(()));
 }
 
+/// What a waiting request has of the one-time burst comes back to it, when an update of the other
+/// bucket ends the wait.
+#[test]
+fn an_update_gives_the_one_time_burst_back() {
+    let (of_bytes, of_ops) = (bucket(1_000, 500, 1_000), bucket(1, 0, 1_000));
+    let mut limiter = Limiter::new(Some(of_bytes), Some(of_ops), START);
+    let mut ticket = Ticket::default();
+    assert_eq!(limiter.take(START, &mut ticket, Request { bytes: 0, ops: 1 }), Ok(()));
+    assert!(limiter.take(START, &mut ticket, Request { bytes: 400, ops: 1 }).is_err());
+    limiter.update(START, BucketUpdate::None, BucketUpdate::Update(bucket(1, 0, 1)));
+    for tokens in [500, 1_000] {
+        assert_eq!(limiter.take(START, &mut ticket, bytes(tokens)), Ok(()));
+    }
+}
+
 #[test]
 fn huge_numbers_do_not_overflow() {
     let longest = (1 << 53) - 1;

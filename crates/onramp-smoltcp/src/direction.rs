@@ -66,10 +66,11 @@ impl Direction {
     ///
     /// # Errors
     ///
-    /// A [`ConfigError`] that names the wrong word and what would be right. The tree is unchanged
-    /// then.
+    /// A [`ConfigError`] that names the wrong word and what would be right, also for a filter at
+    /// the ingress, which no frame would meet. The tree is unchanged then.
     pub fn change(&mut self, now: Micros, line: &str) -> Result<(), ConfigError> {
         let now = self.at(now);
+        self.frames.tree().setup().clone().apply_leaving(line)?;
         self.frames.tree_mut().apply(now, line)?;
         self.forget_drops();
         Ok(())

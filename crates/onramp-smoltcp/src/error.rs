@@ -9,7 +9,8 @@ use smoltcp::phy::Medium;
 /// Reads the description of a tree: one qdisc, such as `netem delay 20ms rate 10mbit`, or the lines
 /// of `tc` that set it up, each beginning with `qdisc`, `class` or `filter` (and `tc`, if you
 /// like). Empty lines and comments (`#`) do nothing. For a tree with kinds of your own, use
-/// [`Setup`] directly.
+/// [`Setup`] directly. Filters at the ingress are refused, because frames only leave through a
+/// tree.
 ///
 /// # Errors
 ///
@@ -32,7 +33,7 @@ pub fn setup(text: &str) -> Result<Setup, ConfigError> {
     }
     let mut setup = Setup::default();
     for line in text.lines() {
-        setup.apply(line)?;
+        setup.apply_leaving(line)?;
     }
     setup.with_root()?;
     Ok(setup)

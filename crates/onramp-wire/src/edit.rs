@@ -91,11 +91,6 @@ impl Edit {
             Word::Loss => format!("netem loss {value}"),
         };
         Spec::with_units(&tried).map_err(|error| EditError(format!("{name} {value}: {error}")))?;
-        // Without a unit, `tc` would take the number for microseconds.
-        if word == Word::Jitter && value.bytes().all(|byte| byte.is_ascii_digit()) && value != "0" {
-            let why = format!("jitter {value}: the unit is missing, such as {value}ms");
-            return Err(EditError(why));
-        }
         Ok(Self { word, value: value.to_owned() })
     }
 

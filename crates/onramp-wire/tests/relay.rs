@@ -26,6 +26,31 @@ fn relay(stages: &[&str], targets: &[(&str, SocketAddr)]) -> Relay {
     Relay::start(&entries, options).expect("a relay")
 }
 
+/// An entry whose target is a place at which the relay itself listens would go round for ever. A
+/// place of the other protocol is another server's.
+#[test]
+fn a_loop_is_refused_and_another_protocol_is_none() {
+    let free = UdpSocket::bind("127.6.5.4:0").and_then(|socket| socket.local_addr());
+    let door = free.expect("a port");
+    let start = |entries: [String; 2]| {
+        let entries = entries.map(|entry| entry.parse().expect("an entry"));
+        let link = series(&["pfifo"]).expect("a qdisc");
+        let options = Options { up: link.clone(), down: link, seed: 1, ..Options::default() };
+        Relay::start(&entries, options).map(drop).map_err(|error| error.to_string())
+    };
+    let through = |kind: &str| format!("{kind}:127.0.0.1:0={door}");
+    for (first, second, loops) in
+        [("tcp", "udp", false), ("udp", "tcp", false), ("udp", "udp", true), ("tcp", "tcp", true)]
+    {
+        let said = start([through(first), format!("{second}:{door}=127.0.0.1:9")]);
+        let is_right = match &said {
+            Ok(()) => !loops,
+            Err(why) => loops && why.contains("listens at its target"),
+        };
+        assert!(is_right, "{first} to {second}: {said:?}");
+    }
+}
+
 /// Returns an address with port 0 for each IP version of the loopback interface.
 fn versions() -> Vec<&'static str> {
     let (mut all, ipv6) = (vec!["127.0.0.1:0"], "[::1]:0");
@@ -357,6 +382,28 @@ fn an_answer_before_a_reset_arrives() {
         let mut answer = Vec::new();
         let end = near.read_to_end(&mut answer).expect_err("it is reset");
         assert_eq!((&answer[..], end.kind()), (&b"an answer"[..], ErrorKind::ConnectionReset));
+    }
+}
+
+/// The answer also comes if the client is still sending when the target resets.
+#[test]
+fn an_answer_to_a_client_that_still_sends_arrives() {
+    let (listener, target) = listener();
+    let relay = relay(&["netem delay 1ms"], &[("tcp", target)]);
+    for round in 0..200 {
+        let mut near = connect(&relay);
+        let mut sends = near.try_clone().expect("a descriptor");
+        thread::scope(|scope| {
+            scope.spawn(move || while sends.write_all(&[1; 100_000]).is_ok() {});
+            let mut far = accept(&listener);
+            far.read_exact(&mut vec![0; 1_000 * (round + 1)]).expect("it comes");
+            far.write_all(b"an answer").expect("there is room");
+            drop(far);
+            let mut answer = Vec::new();
+            // The thread that sends may have met the reset first.
+            drop(near.read_to_end(&mut answer));
+            assert_eq!(answer, b"an answer");
+        });
     }
 }
 

@@ -398,20 +398,32 @@ impl Param {
         Ok(Value::List(list))
     }
 
-    /// Refuses a number other than zero without a unit if `tc` would assume a unit for it.
-    pub(crate) fn check_unit(&self, at: &str, key: &str, word: &str) -> Result<(), ConfigError> {
-        let unit = match self.unit {
-            Unit::Row(_, units) => units[0],
-            Unit::Forms(forms) => forms[0].units[0],
-            unit => unit,
+    /// Refuses a number other than zero without a unit if `tc` would assume a unit for it. `words`
+    /// are the words that follow the name of the option.
+    pub(crate) fn check_units<'a>(
+        &self,
+        at: &str,
+        key: &str,
+        words: impl Iterator<Item = &'a str>,
+    ) -> Result<(), ConfigError> {
+        let units = match &self.unit {
+            Unit::Row(_, units) => units,
+            Unit::Forms(forms) => forms[0].units,
+            unit => std::slice::from_ref(unit),
         };
-        let guessed = matches!(
-            unit,
-            Unit::Rate | Unit::RateOr(_) | Unit::Usecs | Unit::Nsecs | Unit::Named(_)
-        );
-        if guessed && word.parse::<f64>().is_ok_and(|number| number != 0.0) {
-            let why = format!("the unit is missing: expected {}", self.expected());
-            return Err(ConfigError::new(at, key, word, why));
+        for (unit, word) in units.iter().zip(words) {
+            let guessed = matches!(
+                unit,
+                Unit::Rate | Unit::RateOr(_) | Unit::Usecs | Unit::Nsecs | Unit::Named(_)
+            );
+            if guessed && word.parse::<f64>().is_ok_and(|number| number != 0.0) {
+                let why = format!("the unit is missing: expected {}", self.expected());
+                return Err(ConfigError::new(at, key, word, why));
+            }
+            // The other values of a row may be missing.
+            if self.number(*unit, word).is_none() {
+                break;
+            }
         }
         Ok(())
     }

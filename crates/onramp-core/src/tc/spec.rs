@@ -297,8 +297,8 @@ pub(crate) fn read_options(
             let why = format!("given twice: the line already has {}", before.trim_start());
             return Err(ConfigError::new(at, word, "", why));
         }
-        if units && let Some(value) = words.clone().next() {
-            param.check_unit(at, word, value)?;
+        if units {
+            param.check_units(at, word, words.clone())?;
         }
         let value = param.parse(at, word, words)?;
         if let (Some(fold), Value::Number(number)) = (param.folds, &value) {

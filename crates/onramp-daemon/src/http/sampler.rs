@@ -12,8 +12,8 @@ use super::Source;
 use crate::snapshot::{RateMeter, Snapshot, Stats};
 
 /// A client that asks within this time after another one asked for a snapshot gets the same
-/// snapshot. The time is shorter than the shortest interval at which a client may ask for statistics
-/// again and again, because a timer may be a little early or late.
+/// snapshot. The time is shorter than the shortest interval at which a client may ask for
+/// statistics again and again, because a timer may be a little early or late.
 const FRESH: Duration = Duration::from_millis(90);
 
 /// The latest snapshot, and when it was asked for.

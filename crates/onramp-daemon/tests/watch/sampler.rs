@@ -89,7 +89,8 @@ async fn a_slow_look_is_as_old_as_the_wish() {
     assert_eq!((second.at_ns - first.at_ns, source.looks()), (100_000_000, 2));
 }
 
-/// All callers within almost a tenth of a second get the same snapshot; later callers get a new one.
+/// All callers within almost a tenth of a second get the same snapshot; later callers get a new
+/// one.
 #[tokio::test(start_paused = true)]
 async fn a_look_is_fresh_for_almost_a_tenth_of_a_second() {
     let (source, sampler) = sampler();

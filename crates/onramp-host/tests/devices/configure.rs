@@ -276,7 +276,8 @@ fn a_port_that_the_kernel_chose_is_kept() {
         )
     };
     let mut host = Host::new();
-    // Between two devices of one port, another program may get the port, but hardly at this address.
+    // Between two devices of one port, another program may get the port, but hardly at this
+    // address.
     follow(&mut host, &udp(9, "127.6.5.4:0")).expect("it can be done");
     let device = |host: &Host| host.device("u0").expect("it is there").index;
     let there = |host: &mut Host| (device(host), listens_at(host, "u0"));

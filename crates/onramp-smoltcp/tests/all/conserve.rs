@@ -87,6 +87,9 @@ fn a_change_of_the_tree_is_counted_too() {
     assert_eq!(a.sends().totals().dropped(DropReason::Purged), 3);
     check_books(&a);
     assert!(a.sends_mut().change(Instant::ZERO, "qdisc replace dev d root pfifox").is_err());
+    a.sends_mut().change(Instant::ZERO, "qdisc add dev d clsact").expect("a line of tc");
+    let filter = "filter add dev d ingress matchall action drop";
+    assert!(a.sends_mut().change(Instant::ZERO, filter).is_err(), "no frame would meet it");
 }
 
 /// A time that goes back is taken as the latest one.

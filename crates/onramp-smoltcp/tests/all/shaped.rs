@@ -208,6 +208,11 @@ fn a_description_without_a_root_and_a_huge_mtu_are_refused() {
     assert!(setup("netem delay 20").is_err(), "a time needs a unit");
     assert!(setup("qdisc add dev d parent 1: pfifo").is_err(), "there is no 1:");
     assert!(setup("# nothing").is_err(), "no root");
+    let lines = "qdisc add dev d root pfifo\nqdisc add dev d clsact";
+    assert!(setup(lines).is_ok());
+    let filter = "filter add dev d ingress matchall action drop";
+    let error = setup(&format!("{lines}\n{filter}")).expect_err("no frame would meet it");
+    assert!(error.to_string().contains("egress in place of ingress"), "{error}");
 }
 
 /// The interface's deadlines and those of the tree are one.

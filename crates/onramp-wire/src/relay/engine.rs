@@ -381,7 +381,7 @@ impl Engine {
     fn write(&mut self, ids: Vec<u64>, now: Instant) -> bool {
         for id in ids {
             if let Some(conn) = self.conns.get_mut(&id) {
-                conn.write(now);
+                conn.write();
                 if conn.stream.is_over() {
                     let conn = self.conns.remove(&id).expect("it was there");
                     let is_reset = conn.stream.broken().is_some() && !conn.is_refused;

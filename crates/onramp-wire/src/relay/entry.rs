@@ -119,7 +119,12 @@ impl Door {
 /// Refuses doors that lead to each other: one packet would go round without end.
 pub(crate) fn refuse_loops(doors: &[Door], entries: &[Entry]) -> Result<(), RelayError> {
     for (door, entry) in doors.iter().zip(entries) {
-        let leads = |other: &&Door| door.targets.iter().any(|it| is_same(other.address, *it));
+        let meets = |other: &Door| {
+            door.tcp.is_some() && other.tcp.is_some() || door.udp.is_some() && other.udp.is_some()
+        };
+        let leads = |other: &&Door| {
+            meets(other) && door.targets.iter().any(|it| is_same(other.address, *it))
+        };
         if let Some(other) = doors.iter().find(leads) {
             let why = format!("the relay listens at its target {}", other.address);
             let (what, source) = (What::Listen, io::Error::other(why));

@@ -22,18 +22,22 @@ struct Side {
     is_writable: bool,
     /// Whether the kernel was told that nothing more is written.
     is_shut: bool,
+    /// Whether a write has failed. What the other side sent before may not have been read yet.
+    is_failed: bool,
     /// Whether the socket has an error, which counts when what was read before has left.
     is_broken: bool,
 }
 
 impl Side {
     fn new(socket: TcpStream) -> Self {
-        Self { socket, is_readable: true, is_writable: true, is_shut: false, is_broken: false }
+        let (is_shut, is_failed, is_broken) = (false, false, false);
+        Self { socket, is_readable: true, is_writable: true, is_shut, is_failed, is_broken }
     }
 
     /// Notes the socket's error, if there is one. Returns whether there is.
     fn breaks(&mut self) -> bool {
-        self.is_broken |= self.socket.take_error().is_ok_and(|error| error.is_some());
+        let has_error = self.socket.take_error().is_ok_and(|error| error.is_some());
+        self.is_broken |= self.is_failed || has_error;
         self.is_broken
     }
 }
@@ -162,7 +166,9 @@ impl Conn {
     ) -> io::Result<bool> {
         socket.set_nonblocking(true)?;
         socket.set_tcp_nodelay(true)?;
-        socket.set_recv_buffer_size(UNREAD)?;
+        if target.ip().is_loopback() {
+            socket.set_recv_buffer_size(UNREAD)?;
+        } // The path to a target elsewhere needs a window of its own, which the kernel finds.
         register(epoll, id, End::Far, &socket)?;
         match socket.connect(&target.into()) {
             Err(error) if error.raw_os_error() != Some(nix::libc::EINPROGRESS) => Err(error),
@@ -211,20 +217,23 @@ impl Conn {
                         has_read = true;
                     }
                     Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                    Err(error) if error.kind() == ErrorKind::WouldBlock => side.is_readable = false,
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                        side.is_readable = false;
+                        side.is_broken |= side.is_failed;
+                    }
                     Err(_) => side.is_broken = true,
                 }
             }
             // What was read just now leaves first, and the end fails in the next turn.
             if side.is_broken && !has_read {
-                (side.is_readable, side.is_broken) = (false, false);
+                (side.is_readable, side.is_failed, side.is_broken) = (false, false, false);
                 self.stream.fail(end, now);
             }
         }
     }
 
     /// Writes what has arrived. Closes the socket of an end that is broken.
-    pub(crate) fn write(&mut self, now: Instant) {
+    pub(crate) fn write(&mut self) {
         for end in End::BOTH {
             let Some(side) = &mut self.sides[end as usize] else { continue };
             if self.stream.broken() == Some(end) {
@@ -247,9 +256,10 @@ impl Conn {
                     Ok(count) => half.consume(count),
                     Err(error) if error.kind() == ErrorKind::Interrupted => {}
                     Err(error) if error.kind() == ErrorKind::WouldBlock => side.is_writable = false,
+                    // The end fails when what it sent before was read.
                     Err(_) => {
                         side.is_writable = false;
-                        self.stream.fail(end, now);
+                        (side.is_failed, side.is_readable) = (true, true);
                     }
                 }
             }
@@ -260,8 +270,10 @@ impl Conn {
     pub(crate) fn may_read(&self) -> bool {
         let mut sides = End::BOTH.into_iter().zip(&self.sides);
         sides.any(|(end, side)| {
-            side.as_ref()
-                .is_some_and(|side| side.is_broken || side.is_readable && self.stream.room(end) > 0)
+            side.as_ref().is_some_and(|side| {
+                let is_at_end = side.is_broken || side.is_failed;
+                is_at_end || side.is_readable && self.stream.room(end) > 0
+            })
         })
     }
 

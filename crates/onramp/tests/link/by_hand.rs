@@ -33,8 +33,8 @@ fn is_due(link: &Link, timeout: Duration) -> bool {
 /// Packets whose time has come leave in `run`, and neither earlier nor by themselves.
 #[test]
 fn packets_leave_when_the_program_runs_the_link() {
-    // In this mode, a thread that sends serves no port. In the others it does, if it is so slow that
-    // the time of an earlier packet has come.
+    // In this mode, a thread that sends serves no port. In the others it does, if it is so slow
+    // that the time of an earlier packet has come.
     let link = nulls(1).mode(Mode::Dedicated).qdisc("netem delay 2ms").build().expect("a link");
     assert!(!is_due(&link, Duration::ZERO), "nothing was sent");
     let mut sender = link.sender();

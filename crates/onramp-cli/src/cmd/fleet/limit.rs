@@ -40,8 +40,8 @@ pub(crate) struct SetArgs {
           value_parser = crate::cmd::values::whole::<u32>(0..=4_294_967_295))]
     hosts: Option<u32>,
     /// What each host may send while it cannot reach the engine. This rate, times --hosts, is
-    /// always set aside [default: a twentieth of the limit, divided by --hosts; a floor of this size
-    /// follows later changes of both]; 0 counts as one byte per second
+    /// always set aside [default: a twentieth of the limit, divided by --hosts; a floor of this
+    /// size follows later changes of both]; 0 counts as one byte per second
     #[arg(long, value_name = "RATE")]
     floor: Option<String>,
     /// The bytes that all hosts together may send at once, such as 12mb: each qdisc and class that

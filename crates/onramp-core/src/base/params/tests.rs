@@ -441,7 +441,7 @@ fn options_are_known_by_their_names() {
     assert_eq!(opt(WORDS).names(), ["no", "yes", "ask"]);
 }
 
-/// `check_unit` refuses a number without a unit if `tc` would assume a unit for it.
+/// `check_units` refuses a number without a unit if `tc` would assume a unit for it.
 #[test]
 fn numbers_without_a_unit_are_found() {
     for (unit, guessed) in [
@@ -453,14 +453,16 @@ fn numbers_without_a_unit_are_found() {
         (ROW, true),
         (FORMS, true),
         (NAMED_FORMS, false),
-        (Unit::Row(1, &[Unit::Count, Unit::Usecs]), false),
         (Unit::Count, false),
         (Unit::Size, false),
         (Unit::Percent, false),
         (Unit::Gain, false),
     ] {
         let param = opt(unit);
-        let told = |word| param.check_unit(HERE, "name", word).err().map(|error| error.to_string());
+        let told = |words: &str| {
+            let checked = param.check_units(HERE, "name", words.split(' '));
+            checked.err().map(|error| error.to_string())
+        };
         let why = format!(
             "here: illegal \"name\" \"1.5\": the unit is missing: expected {}",
             param.expected()
@@ -468,6 +470,27 @@ fn numbers_without_a_unit_are_found() {
         assert_eq!(told("1.5"), guessed.then_some(why), "{unit:?}");
         for word in ["0", "0.0", "5ms", "8mbit", "next"] {
             assert_eq!(told(word), None, "{unit:?} {word}");
+        }
+    }
+    // In a row, each value needs its unit. Words behind the row do not.
+    let row = opt(Unit::Row(1, &[Unit::Usecs, Unit::Usecs, Unit::Percent]));
+    for (words, wrong) in [
+        ("5ms 20", Some("20")),
+        ("5ms 2.5 30", Some("2.5")),
+        ("5 20ms", Some("5")),
+        ("5ms 20ms 30", None),
+        ("5ms 0 30", None),
+        ("5ms next 20", None),
+        ("5ms 20ms 30% 20", None),
+    ] {
+        let told = row.check_units(HERE, "name", words.split(' ')).err();
+        let starts = |wrong| format!("here: illegal \"name\" \"{wrong}\": the unit is missing");
+        match wrong {
+            None => assert_eq!(told, None, "{words}"),
+            Some(wrong) => {
+                let told = told.expect(words).to_string();
+                assert!(told.starts_with(&starts(wrong)), "{told}");
+            }
         }
     }
 }
