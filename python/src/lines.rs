@@ -1,6 +1,6 @@
 //! Reads trees of qdiscs that a Python program describes in lines of `tc`.
 
-use onramp::{Change, Kinds, Line, Rate, Setup, Spec};
+use onramp::{Kinds, Line, Rate, Setup, Spec};
 use pyo3::prelude::*;
 
 use crate::errors;
@@ -54,14 +54,7 @@ pub(crate) fn whole(setup: &Setup, line: &str) -> String {
 /// Applies a line to the description of a tree. The error says what is wrong with the line.
 pub(crate) fn apply(setup: &mut Setup, line: &str) -> Result<(), String> {
     let line = whole(setup, line);
-    match setup.change(&line).map_err(|error| error.to_string())? {
-        Change::Filters(place) if setup.is_ingress(place) => Err(
-            "filter: nothing comes in where this tree stands, because packets only leave through \
-             it; use clsact, and egress in place of ingress"
-                .to_owned(),
-        ),
-        _ => Ok(()),
-    }
+    setup.apply_leaving(&line).map_err(|error| error.to_string())
 }
 
 /// Reads the rate of a link.

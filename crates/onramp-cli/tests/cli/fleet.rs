@@ -363,7 +363,7 @@ fn scenarios(mbit: u32, hosts: u32, names: &[&str]) -> Option<Vec<Value>> {
         }
     }
     let mut command = Command::new("timeout");
-    command.args(["--kill-after=1", "900", "unshare", "--net", "--mount", "--pid", "--fork"]);
+    command.args(["--kill-after=1", "500", "unshare", "--net", "--mount", "--pid", "--fork"]);
     command.args(["--kill-child", "--mount-proc", "python3"]);
     command.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cli/fleet/fleet.py"));
     command.args([mbit.to_string(), hosts.to_string()]).args(names);

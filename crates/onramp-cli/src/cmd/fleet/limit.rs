@@ -134,7 +134,9 @@ pub(crate) fn set(args: &SetArgs) -> Result<()> {
                 given => given,
             };
             if hosts == Some(0) {
-                return Ok(Err(usage("--floor is for each host, but --hosts is 0")));
+                return Ok(Err(usage(
+                    "--floor is for each host, but --hosts is 0; give --hosts, too",
+                )));
             }
         }
         if args.parent.is_none() && (args.weight.is_some() || args.min.is_some()) {

@@ -248,7 +248,7 @@ tc qdisc add dev u0 parent 1:10 pfifo limit 10
                     over += inside[last][0] - inside[last - 1][0]
         return over * 1000
 
-    def wait_for_shares(self, part=0.95, patience=300):
+    def wait_for_shares(self, part=0.95, patience=120):
         """Waits until all hosts together send this part of the limit, and each host half of its
         share, in the last 0.3 seconds."""
         began = time.monotonic()

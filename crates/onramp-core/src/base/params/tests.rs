@@ -453,6 +453,7 @@ fn numbers_without_a_unit_are_found() {
         (ROW, true),
         (FORMS, true),
         (NAMED_FORMS, false),
+        (Unit::Row(1, &[Unit::Count, Unit::Usecs]), false),
         (Unit::Count, false),
         (Unit::Size, false),
         (Unit::Percent, false),
