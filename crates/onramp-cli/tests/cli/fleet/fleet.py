@@ -321,7 +321,7 @@ def steady(fleet, seconds=10):
 
 def weights(fleet):
     """Demands that nobody gets: shares by weight."""
-    fleet.wants = [24 * PART] * fleet.hosts
+    fleet.wants = [8 * PART] * fleet.hosts
     fleet.wait_for_shares()
     time.sleep(1)
     begin = time.monotonic()
