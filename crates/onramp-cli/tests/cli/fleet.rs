@@ -349,9 +349,9 @@ fn a_daemon_without_a_fleet_has_no_part_of_one() {
     assert!(threads.len() > 1 && !threads.contains(&"fleet".to_owned()), "{threads:?}");
 }
 
-/// Runs the fleet of daemons in namespaces: a limit of `mbit` Mbit/s for `hosts` daemons. The daemons
-/// go before other programs of this machine: a host that gets no processor for a second loses its
-/// share, as it should, and a fleet of such hosts never gets its limit again.
+/// Runs the fleet of daemons in namespaces: a limit of `mbit` Mbit/s for `hosts` daemons. The
+/// daemons go before other programs of this machine: a host that gets no processor for a second
+/// loses its share, as it should, and a fleet of such hosts never gets its limit again.
 fn scenarios(mbit: u32, hosts: u32, names: &[&str]) -> Option<Vec<Value>> {
     if !root() {
         skip("onramp fleet: the test needs root");
