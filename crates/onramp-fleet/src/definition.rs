@@ -253,9 +253,17 @@ impl Definitions {
     }
 
     fn reserve(&self, name: &str) -> u128 {
-        let definition = &self.0[name];
-        let own = u128::from(definition.floor) * u128::from(definition.hosts);
-        own + self.parts(name).map(|part| self.reserve(part)).sum::<u128>()
+        let within = self.0.iter().filter(|(part, _)| self.is_within(part, name));
+        within.map(|(_, part)| u128::from(part.floor) * u128::from(part.hosts)).sum()
+    }
+
+    /// Whether `part` is the limit `name` or a part of it, at any depth.
+    fn is_within(&self, part: &str, name: &str) -> bool {
+        let mut next = Some(part);
+        while let Some(at) = next.filter(|at| *at != name) {
+            next = self.0.get(at).and_then(|limit| limit.parent.as_deref());
+        }
+        next.is_some()
     }
 }
 

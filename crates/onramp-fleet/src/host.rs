@@ -190,6 +190,14 @@ impl Host {
         self.until
     }
 
+    /// Returns the rate at which the host may send without a lease, in bytes per second: the
+    /// guaranteed rate. A guaranteed rate that an operator has raised counts as it was before until
+    /// the ledger has answered, because other hosts may not have heard of it.
+    #[must_use]
+    pub const fn floor(&self) -> u64 {
+        self.sure
+    }
+
     /// Returns why the ledger refused the last report, if it did.
     #[must_use]
     pub const fn refused(&self) -> Option<Refusal> {
@@ -223,7 +231,12 @@ impl Host {
         if self.asked.is_some() {
             return None;
         }
-        match self.then.take() {
+        // Climbs must not keep the host from renewing its lease where each answer takes long: time
+        // is left for this message and a report, if each takes less than a third of the lease.
+        let must_report = now >= self.next_tick && now + HOLD * 2 / 3 >= self.until;
+        let waits = must_report && matches!(self.then, Some(Then::Climb { .. }));
+        let then = if waits { None } else { self.then.take() };
+        match then {
             Some(Then::Report) => return Some(self.report(now, true)),
             Some(Then::Climb { at, claim, want }) => {
                 let climb = Some((at, claim.clone(), want.is_some()));
@@ -269,7 +282,9 @@ impl Host {
         self.target = self.share(&answer, &(self.name.clone(), self.life), &mine);
         self.due = answer.due;
         self.beneath = answer.members;
-        if !again && differ(self.target, want) {
+        if self.then.is_some() {
+            // The climb that waited for this report goes on.
+        } else if !again && differ(self.target, want) {
             self.then = Some(Then::Report);
         } else if self.due.is_some() {
             self.then = Some(self.climb(0));

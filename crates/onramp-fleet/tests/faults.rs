@@ -435,3 +435,22 @@ fn a_thousand_hosts() {
         fleet.is_fair("a second later");
     }
 }
+
+/// Hosts keep their leases where a message and its answer need 0.3 s: what they tell the ledgers
+/// above does not keep them from it.
+#[test]
+fn an_engine_that_is_far_away() {
+    let mut world = World::new(13, ms(140)..ms(150));
+    world.set("tenant", limit(RATE, 100, None)).expect("a sound limit");
+    for host in 0..10 {
+        world.join("tenant", 1);
+        world.set_demand(host, RATE);
+    }
+    world.run(world.now() + ms(8_000), |_| {});
+    let mut lapses = 0;
+    world.run(world.now() + ms(5_000), |world| {
+        lapses += (0..10).filter(|host| world.now() >= world.host(*host).until()).count();
+    });
+    assert_eq!(lapses, 0);
+    assert!(world.sum("tenant") > RATE * 9 / 10, "{}", world.sum("tenant"));
+}

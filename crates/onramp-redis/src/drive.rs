@@ -103,7 +103,7 @@ pub async fn drive(
     (task.set)(&task.share);
     loop {
         let found = tokio::select! {
-            found = task.look.clone().find() => found,
+            found = task.look.clone().find(BTreeMap::new()) => found,
             () = closed(&mut traffic) => return Ok(()),
         };
         if let Some(joined) = task.note(found) {
@@ -149,12 +149,17 @@ struct Look {
 }
 
 impl Look {
-    /// Reads the limit and those above it from the engine.
-    async fn find(self) -> Result<Found, EngineError> {
+    /// Finds the limit and those above it. Asks the engine only for entries that are not among
+    /// those just `read`: a message and its answer may need so long that the host gives up before a
+    /// chain of them is through.
+    async fn find(self, read: BTreeMap<String, String>) -> Result<Found, EngineError> {
         let (mut known, mut chain) = (BTreeMap::new(), Vec::new());
         let mut next = Some(self.member.limit.clone());
         while let Some(name) = next {
-            let text = self.engine.entry(&name).await?;
+            let text = match read.get(&name) {
+                Some(text) => Some(text.clone()),
+                None => self.engine.entry(&name).await?,
+            };
             let Some(text) = text else { return Ok(Found::Unknown) };
             let Some(entry) = Entry::from_text(&text) else { return Ok(Found::Gone) };
             next = entry.definition.parent.clone();
@@ -181,11 +186,15 @@ impl Look {
     async fn carry(self, way: Vec<Place>, act: Act) -> Result<News, EngineError> {
         let reply = self.engine.ask(&way, &act).await?;
         let limits = way.iter().filter(|place| place.is_limit);
-        let is_new = limits.zip(&reply.entries).any(|(place, entry)| {
-            entry.as_ref().is_some_and(|entry| self.known.get(&place.name) != Some(entry))
-        });
+        let read = limits.zip(reply.entries);
+        let read = read.filter_map(|(place, entry)| Some((place.name.clone(), entry?)));
+        let read: BTreeMap<_, _> = read.collect();
+        if read.iter().all(|(name, entry)| self.known.get(name) == Some(entry)) {
+            return Ok(News::Answer(reply.result));
+        }
         // The answer may be a grant of ledgers that the host is about to leave, so nobody gets it.
-        if is_new { self.find().await.map(News::Change) } else { Ok(News::Answer(reply.result)) }
+        self.engine.note(&read);
+        self.find(read).await.map(News::Change)
     }
 }
 
@@ -293,7 +302,7 @@ impl<S: FnMut(&Share) + Send> Task<S> {
         let is_out = is_full || is_unheard;
         self.update(Share {
             rate: if is_out { 0 } else { host.rate(now) },
-            floor: if is_out { 0 } else { host.joined().floor },
+            floor: if is_out { 0 } else { host.floor() },
             bursts: host.joined().bursts.clone(),
             until: host.until(),
             limit: Limit::Set,
@@ -317,5 +326,34 @@ async fn answered(asked: &mut Option<(bool, Asked)>) -> Result<News, EngineError
     match asked {
         Some((_, asked)) => asked.await,
         None => std::future::pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use onramp_fleet::Definition;
+
+    use super::*;
+
+    /// Other hosts may not have heard yet that the guaranteed rate is higher.
+    #[tokio::test]
+    async fn a_raised_floor_waits_for_the_ledger() {
+        let joined = |floor| {
+            let (rate, weight, guaranteed, hosts, burst, parent) = (1_000, 1, 0, 10, None, None);
+            let limit = Definition { rate, weight, guaranteed, hosts, floor, burst, parent };
+            let mut all = Definitions::new();
+            all.set("t", limit).expect("a sound limit");
+            all.joined("t", "h", 1).expect("it has hosts")
+        };
+        let engine = Engine::new("redis://127.0.0.1:1", None).expect("a URL");
+        let member = Member { limit: "t".into(), host: "h".into(), weight: 1, floor: 0 };
+        let look = Look { engine, member, known: BTreeMap::new() };
+        let alarm = Alarm::new().expect("a timer");
+        let (share, error) = (Share::default(), Some(EngineError::Busy));
+        let mut task = Task { look, share, error, set: |_: &Share| {}, alarm };
+        let mut host = Host::new("h", 1, joined(1), BootClock.now());
+        host.set_joined(joined(90));
+        task.publish(&host);
+        assert_eq!(task.share.rate_at(BootClock.now()), 1);
     }
 }

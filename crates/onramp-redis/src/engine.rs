@@ -360,6 +360,12 @@ impl Engine {
         }
     }
 
+    /// Notes entries of limits that were just read, by name, as [`entry`](Self::entry) does.
+    pub(crate) fn note(&self, read: &BTreeMap<String, String>) {
+        let mut known = self.0.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.extend(read.iter().map(|(name, text)| (name.clone(), text.clone())));
+    }
+
     /// Sends a host's message, and reads the entries of the limits on the way.
     pub(crate) async fn ask(&self, way: &[Place], act: &Act) -> Result<Reply, EngineError> {
         let mut read = redis::cmd("HMGET");

@@ -131,6 +131,20 @@ mod tests {
         assert_eq!(definitions(written), Ok(all));
     }
 
+    /// Reading many limits takes no time that grows with the cube of their number: 2,000 of one
+    /// parent would need hours.
+    #[test]
+    fn many_parts_are_read() {
+        let mut written = BTreeMap::new();
+        let entry = |definition, reserve| Entry { definition, reserve, root: "z".to_owned() };
+        written.insert("z".to_owned(), entry(definition(1 << 40, 0, None), 4_000));
+        for part in 0..2_000 {
+            written.insert(format!("part-{part}"), entry(definition(100, 1, Some("z")), 2));
+        }
+        let read = definitions(written.clone()).expect("sound");
+        assert_eq!(entries(&read), written);
+    }
+
     #[test]
     fn words_of_later_versions_are_passed_over() {
         let entry = Entry::from_text("9 2 3 7 1 2 a later=x burst=5 b").expect("an entry");

@@ -319,6 +319,11 @@ fn a_network_that_carries_nothing_for_a_second() {
 
 /// Carries connections to the server's socket while `is_open`. Returns the port.
 async fn relay(folder: &Path, is_open: watch::Receiver<bool>) -> u16 {
+    relay_late(folder, is_open, Duration::ZERO).await
+}
+
+/// The same, but what the engine says needs this time to come.
+async fn relay_late(folder: &Path, is_open: watch::Receiver<bool>, late: Duration) -> u16 {
     let socket = folder.join("socket");
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let port = listener.local_addr().expect("an address").port();
@@ -327,8 +332,8 @@ async fn relay(folder: &Path, is_open: watch::Receiver<bool>) -> u16 {
             let Ok(server) = UnixStream::connect(&socket).await else { continue };
             let ((from_client, to_client), (from_server, to_server)) =
                 (client.into_split(), server.into_split());
-            tokio::spawn(carry(from_client, to_server, is_open.clone()));
-            tokio::spawn(carry(from_server, to_client, is_open.clone()));
+            tokio::spawn(carry(from_client, to_server, is_open.clone(), Duration::ZERO));
+            tokio::spawn(carry(from_server, to_client, is_open.clone(), late));
         }
     });
     port
@@ -338,16 +343,41 @@ async fn carry(
     mut from: impl AsyncRead + Unpin,
     mut to: impl AsyncWrite + Unpin,
     mut is_open: watch::Receiver<bool>,
+    late: Duration,
 ) {
     let mut room = [0; 16_384];
     while let Ok(len @ 1..) = from.read(&mut room).await {
         if is_open.wait_for(|is_open| *is_open).await.is_err() {
             return;
         }
+        tokio::time::sleep(late).await;
         if to.write_all(&room[..len]).await.is_err() {
             return;
         }
     }
+}
+
+/// A host follows a change of its limit, which is the third below another, although each answer of
+/// the engine takes 0.3 s: the host does not ask for each limit above.
+#[test]
+fn a_change_is_followed_from_far_away() {
+    let Some(server) = Server::start(&[]) else { return };
+    let (network, (_open, is_open)) = (runtime(), watch::channel(true));
+    let late = Duration::from_millis(300);
+    let port = network.block_on(relay_late(server.folder.path(), is_open, late));
+    let (mut fleet, engine) = (Fleet::new(), operator(&server));
+    for (name, definition) in [
+        ("company", limit(RATE, 0, None)),
+        ("region", limit(RATE, 0, Some("company"))),
+        ("tenant", limit(RATE, 8, Some("region"))),
+    ] {
+        fleet.operator(engine.set(name, &definition)).expect("a sound limit");
+    }
+    fleet.join(&format!("redis://127.0.0.1:{port}"), "tenant");
+    fleet.wait("a share", |fleet| fleet.share(0).rate > RATE / 2);
+    let half = limit(RATE / 2, 8, Some("region"));
+    fleet.operator(engine.set("tenant", &half)).expect("a sound limit");
+    fleet.wait("the new limit", |fleet| (RATE / 3..=RATE / 2).contains(&fleet.share(0).rate));
 }
 
 #[test]
