@@ -45,14 +45,15 @@ lines! { Qdisc Class Filter Command }
 impl Line {
     /// Returns the text of this line for a device called `device`: without a leading `tc`, and with
     /// `dev DEVICE` if the line names no device. A line that names an object (such as `qdisc`) but
-    /// no verb lists the objects.
+    /// no verb lists the objects. One space stands between two words, and spaces between quotes
+    /// stay as they are, because they are part of a string.
     #[must_use]
     pub fn on(&self, device: &str) -> String {
         let line = match &self.0 {
             Typed::Text(line) => Cow::Borrowed(&**line),
             Typed::Parts(command) => Cow::Owned(command.on(device)),
         };
-        let mut words: Vec<&str> = line.split_ascii_whitespace().collect();
+        let mut words = words(&line);
         if words.first() == Some(&"tc") {
             words.remove(0);
         }
@@ -66,4 +67,16 @@ impl Line {
         }
         words.join(" ")
     }
+}
+
+/// Returns the words of a line. Spaces between quotes part no words, and a quote behind a backslash
+/// is none.
+fn words(line: &str) -> Vec<&str> {
+    let (mut quoted, mut escaped) = (false, false);
+    let parts = |c: char| {
+        quoted ^= c == '"' && !escaped;
+        escaped = c == '\\' && !escaped;
+        !quoted && c.is_ascii_whitespace()
+    };
+    line.split(parts).filter(|word| !word.is_empty()).collect()
 }

@@ -70,7 +70,9 @@ pub(super) fn on_one(
     // another reference to it exists.
     drop(setup);
     let line = command.on(&name);
-    let words: Vec<&str> = line.split_ascii_whitespace().collect();
+    // `Line::on` leaves one space between two words. A string in quotes may have several in a row,
+    // which stay: `run` joins what it gets by spaces again.
+    let words: Vec<&str> = line.split(' ').filter(|_| !line.is_empty()).collect();
     run(&mut One(Target { name: &name, tree, mtu, deaf: None, followers: None }), &words)
         .map(|(out, _)| out)
 }
@@ -101,6 +103,23 @@ mod tests {
             let told = tc(&link, line).expect(line);
             assert!(told.starts_with(shown), "{line}: {told:?}");
         }
+    }
+
+    #[test]
+    fn a_string_keeps_its_spaces() {
+        let device = Box::new(onramp::dev::Null::default()) as Box<dyn onramp::Device>;
+        let link = Link::devices([device]).build().expect("a link");
+        tc(&link, "  qdisc  replace\troot handle 1: prio ").expect("a root");
+        let line = |pref: u32| {
+            format!(
+                "filter add parent 1:  pref {pref} protocol all basic match 'nbyte(\"a  b\" at 0)' \
+                 classid 1:3"
+            )
+        };
+        tc(&link, line(1)).expect("by tc");
+        link.change(line(2)).expect("by the link");
+        let lines = link.setup().lines();
+        assert_eq!(lines.iter().filter(|line| line.contains("\"a  b\"")).count(), 2, "{lines:?}");
     }
 
     /// With the option `-s`, the listing of filters also shows what they have counted.

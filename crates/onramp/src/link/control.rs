@@ -15,7 +15,7 @@ use super::Link;
 use crate::ingress::LinkIngress;
 use crate::shared::{BoxDevice, Shared};
 use crate::slots::Slot;
-use crate::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use crate::sync::mpsc::{Receiver, Sender, channel};
 use crate::{Line, PortError};
 
 /// How long a caller waits for an answer of ports whose owners are calling their devices at the
@@ -28,10 +28,31 @@ type PortJob<T> = Box<dyn FnOnce(&mut RootQdisc, &mut Cx<'_>) -> T + Send>;
 /// The answers that are expected from ports to which work was given: the channel on which the
 /// answers come, and the ports that were asked.
 struct Answers<T> {
-    from: Receiver<(usize, T)>,
+    from: Receiver<(usize, Option<T>)>,
     /// The ports that were asked, in order of their numbers. A port that could not be asked has an
     /// error beside it.
     asked: Vec<(usize, Option<PortError>)>,
+}
+
+/// The answer that a port owes. A dead port drops the work that it is given, and this with it,
+/// which answers `None`.
+struct Owed<T> {
+    port: usize,
+    to: Sender<(usize, Option<T>)>,
+    answer: Option<T>,
+}
+
+impl<T> Owed<T> {
+    fn give(mut self, answer: T) {
+        self.answer = Some(answer);
+    }
+}
+
+impl<T> Drop for Owed<T> {
+    fn drop(&mut self) {
+        // `send` fails if the thread that asked has stopped waiting for the answer.
+        let _ = self.to.send((self.port, self.answer.take()));
+    }
 }
 
 /// A change of a link's tree that has begun. [`Link::begin_change`] returns it. The ports make the
@@ -372,10 +393,10 @@ impl Shared {
         for port in ports.start..ports.end.min(self.slots.len()) {
             let slot = self.slot(port);
             let Some(job) = job(port, slot) else { continue };
-            let answer = answer.clone();
+            let owed = Owed { port, to: answer.clone(), answer: None };
             let job = Box::new(move |root: &mut RootQdisc, cx: &mut Cx<'_>| {
-                // `send` fails if the thread that asked has stopped waiting for the answer.
-                let _ = answer.send((port, job(root, cx)));
+                let answer = job(root, cx);
+                owed.give(answer);
             });
             let taken = self.give(slot, job);
             asked.push((port, taken.is_err().then_some(PortError::Blocked(port))));
@@ -388,27 +409,23 @@ impl<T> Answers<T> {
     /// Waits for the answers of the ports, and returns them in the order of the ports' numbers.
     fn gather(self, clock: &impl Clock) -> Vec<(usize, Result<T, PortError>)> {
         let deadline = clock.now() + PATIENCE;
-        let missing = self.asked.iter().filter(|(_, error)| error.is_none()).count();
-        let mut came = Vec::with_capacity(missing);
-        let mut silent: fn(usize) -> PortError = PortError::Late;
-        for _ in 0..missing {
+        let mut came = Vec::with_capacity(self.asked.len());
+        for _ in 0..self.asked.len() {
             match self.from.recv_timeout(Duration::from_nanos(deadline.since(clock.now()))) {
                 Ok(answer) => came.push(answer),
-                Err(RecvTimeoutError::Timeout) => break,
-                // A dead port drops the work that it is given, and with it the sending end of the
-                // channel.
-                Err(RecvTimeoutError::Disconnected) => {
-                    silent = PortError::Dead;
-                    break;
-                }
+                Err(_) => break,
             }
         }
         came.sort_by_key(|(port, _)| *port);
         let mut came = came.into_iter().peekable();
         let answer = |(port, error): (usize, Option<PortError>)| {
             let answer = came.next_if(|(answered, _)| *answered == port);
-            let answer = answer.map(|(_, answer)| answer);
-            (port, answer.ok_or_else(|| error.unwrap_or_else(|| silent(port))))
+            let answer = match (error, answer) {
+                (Some(error), _) => Err(error),
+                (None, Some((_, answer))) => answer.ok_or(PortError::Dead(port)),
+                (None, None) => Err(PortError::Late(port)),
+            };
+            (port, answer)
         };
         self.asked.into_iter().map(answer).collect()
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use onramp_core::qdisc::Cx;
-use onramp_core::{Clock, Device, Edit, PortWaker, Rate, RootQdisc, Setup};
+use onramp_core::{Clock, Device, Edit, Facts, PortWaker, Rate, RootQdisc, Setup};
 use onramp_dev::MonotonicClock;
 
 use super::Link;
@@ -140,6 +140,14 @@ impl Link {
         let shared = self.shared();
         let mut plan = shared.open_plan().ok_or(PortError::Closed)?;
         tree.add_kinds(plan.tree.kinds()).map_err(PortError::Config)?;
+        if tree.facts().mtu == 0 {
+            // The tree says nothing of a device, so the link's device stays as it was.
+            let known = plan.tree.facts();
+            let fallback = tree.facts().fallback.clone().or_else(|| known.fallback.clone());
+            let facts = Facts { fallback, ..known.clone() };
+            let name = tree.device().or_else(|| plan.tree.device()).unwrap_or("link").to_owned();
+            tree.of_device(&name, facts);
+        }
         plan.tree = Arc::new(tree);
         plan.ingresses.iter().for_each(|ingress| ingress.set(&plan.tree));
         if shared.follow(&plan) {

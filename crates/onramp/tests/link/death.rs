@@ -7,10 +7,13 @@ use std::thread;
 
 use onramp::dev::Null;
 use onramp::{
-    Device, DeviceInfo, DropReason, Instant, Link, PacketList, SendError, Transmitted, TrySendError,
+    Device, DeviceInfo, DropReason, Instant, Link, Mapping, PacketList, PortError, SendError,
+    Transmitted, TrySendError,
 };
 
+use crate::blocked::block;
 use crate::common::{Fates, Gate, LONG, balanced, credits, gated, in_time, until};
+use crate::trap::Trap;
 
 /// A device that takes a given number of packets and then panics.
 struct Mortal {
@@ -164,5 +167,24 @@ fn a_callback_that_panics() {
         gate.open();
         assert!(sender.flush(LONG));
         balanced(&link.stats());
+    });
+}
+
+/// A port that is dead is not called late while another port is late.
+#[test]
+fn a_dead_port_beside_a_late_one() {
+    in_time(|| {
+        let (mortal, _) = Mortal::device(0);
+        let trap = Trap::for_runners();
+        let link = Link::devices([mortal, trap.device()]).qdisc("fq").runners(1).build().unwrap();
+        let mut sender = link.sender();
+        let doomed = sender.flow_with(None, Mapping::Port(0));
+        sender.try_send(&doomed, b"x").unwrap();
+        until("the port dies", || !link.deaths().is_empty());
+        block(&link, 1, &trap);
+        let told: Vec<_> = link.all_views().into_iter().map(|(_, views)| views.map(drop)).collect();
+        assert!(matches!(told[..], [Err(PortError::Dead(0)), Err(PortError::Late(1))]), "{told:?}");
+        trap.open();
+        assert!(link.flush(LONG));
     });
 }

@@ -101,3 +101,22 @@ fn wrong_kinds_are_refused() {
     assert!(matches!(&error, PortError::Config(error) if error.value == "small"), "{error}");
     assert_eq!(kinds(&link), [["fq"]]);
 }
+
+/// A new qdisc leaves what the link knows of its device: the default qdisc, the MTU, the ports.
+#[test]
+fn a_new_qdisc_leaves_the_device_as_it_was() {
+    let link = Link::devices([null()]).build().unwrap();
+    let mtu = link.setup().facts().mtu;
+    link.set_qdisc("blackhole").unwrap();
+    assert_eq!(link.setup().facts().mtu, mtu);
+    let mqprio = "qdisc replace root handle 1: mqprio num_tc 1 map 0 queues 1@0 hw 0";
+    assert!(matches!(link.change(mqprio), Err(PortError::Config(_))));
+    assert!(matches!(link.change("qdisc del dev other root"), Err(PortError::Config(_))));
+    link.change("qdisc del root").unwrap();
+    let mut sender = link.sender();
+    let flow = sender.flow(None);
+    sender.send(&flow, b"x").unwrap();
+    assert!(sender.flush(crate::common::LONG));
+    assert_eq!(link.stats().sent, 1, "the blackhole was deleted");
+    assert_eq!(link.add_port(null()).unwrap(), 1);
+}
