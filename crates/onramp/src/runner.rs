@@ -385,7 +385,7 @@ fn visit<S: Serves<D>, D: Device>(
         waker.1 = usize::MAX; // Requests must wake the thread that is the runner now.
     }
     again(&waker, slot, ran, now);
-    if ran.is_some_and(|ran| slot.is_left_with_packets(ran)) && rig.gate.is_shut() {
+    if ran.is_some_and(|ran| slot.may_hold_packets(ran)) && rig.gate.is_shut() {
         // The device blocked this thread, or the system suspended it, for so long that the close of
         // the link no longer waits for this thread. So this thread has to purge (drop and count)
         // the packets that are left in the port.

@@ -147,11 +147,12 @@ impl<D: Device> Slot<D> {
         vain
     }
 
-    /// Whether the run `ran`, which the calling thread has made, left packets in the port, also
-    /// packets that wait for their time or for the device. If another thread has owned the port
-    /// since, that thread answers for them.
-    pub(crate) fn is_left_with_packets(&self, ran: Ran) -> bool {
-        ran.again || self.port.stats().backlog.get() > 0
+    /// Whether the run `ran`, which the calling thread has made, left packets in the port: packets
+    /// that wait for their time or for the device, or that were staged meanwhile, or may be staged
+    /// from now on because the port is busy. If another thread has owned the port since, that
+    /// thread answers for them.
+    pub(crate) fn may_hold_packets(&self, ran: Ran) -> bool {
+        ran.again || self.port.stats().backlog.get() > 0 || !self.port.is_idle()
     }
 
     /// Returns how often the port asked for a visit, and how many of these requests woke a runner.

@@ -230,7 +230,7 @@ impl Shared {
         // Call `is_shut` after the port was served: the fence in `is_shut` then makes sure that
         // either this thread sees that the link is shut, or the closing thread finds the packets
         // left in the port.
-        if slot.is_left_with_packets(ran) && self.rig.gate.is_shut() {
+        if slot.may_hold_packets(ran) && self.rig.gate.is_shut() {
             self.sweep(slot);
         }
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use std::task::Waker;
 
-use onramp_core::Facts;
+use onramp_core::{Facts, Mode, Ran};
 use onramp_dev::Null;
 use onramp_queue::{Armed, DropReason, NEVER, Pool};
 
@@ -55,11 +55,26 @@ fn an_owner_that_comes_back_after_the_close_purges_what_it_left() {
     sender.try_send(&flow, b"late").expect("room");
     let slot = shared.slot(0);
     let ran = shared.help(slot).expect("nobody owns the port");
-    assert!(!ran.again && slot.is_left_with_packets(ran));
+    assert!(!ran.again && slot.may_hold_packets(ran));
     shared.follow_up(slot, ran);
     assert_eq!(slot.port.stats().dropped.total(), 0, "the link is open");
     shared.rig.gate.shut();
     shared.follow_up(slot, ran);
+    assert_eq!(slot.port.stats().dropped.get(DropReason::Purged), 1);
+}
+
+/// The same, if the port is busy when the thread leaves it, so that another thread has only staged
+/// its packet.
+#[test]
+fn an_owner_that_comes_back_after_the_close_purges_what_is_staged() {
+    let link = Link::devices([boxed()]).mode(Mode::Dedicated).manual().build().expect("a link");
+    let shared = &link.handle.shared;
+    let mut sender = link.sender();
+    let flow = sender.flow(None);
+    sender.try_send(&flow, b"staged").expect("room");
+    let slot = shared.slot(0);
+    shared.rig.gate.shut();
+    shared.follow_up(slot, Ran { done: 0, again: false });
     assert_eq!(slot.port.stats().dropped.get(DropReason::Purged), 1);
 }
 
