@@ -158,6 +158,10 @@ pub struct Pool {
     /// The number that `arm` added to the count in the home's word, so that the count reaches
     /// `WAKE_AT` when the sender must be woken.
     bias: u16,
+    /// Whether the last request asked for a number of packets, and not only for the bell: then
+    /// packets that are taken back count, too. The bias does not tell: it is zero if the request is
+    /// for all packets of the largest pool.
+    counts: bool,
     /// Identity of the waker that is stored in the home, or that another thread is taking out. It
     /// serves to recognise a new request with the same waker.
     armed: (*const (), *const RawWakerVTable),
@@ -208,6 +212,7 @@ impl Pool {
             below: 0,
             guests: None,
             bias: 0,
+            counts: false,
             armed: (ptr::null(), ptr::null()),
             untold: Vec::new(),
             earlier: Vec::new(),
@@ -483,7 +488,7 @@ impl Pool {
         let take = |word: Word| Some(Word::flags_only(word.flags() & !WAITING));
         let taken = self.update(order, take).unwrap_or(Word::ZERO);
         let count = self.returned_in(taken);
-        self.bias = 0;
+        (self.bias, self.counts) = (0, false);
         let mut arrivals = Arrivals { pool: self, node: taken.node() };
         while let Some(completion) = arrivals.next() {
             if let Some((completion, tag)) = completion {
@@ -511,7 +516,7 @@ impl Pool {
         let (_, tail) = unsafe { Node::parts(node) };
         self.arrived(tail.charge, &mut tail.below);
         self.keep(node);
-        if self.bias > 0 {
+        if self.counts {
             self.count_one();
         }
     }
@@ -535,7 +540,7 @@ impl Pool {
         let before = self.update(Relaxed, |word| word.has(WAITING).then(|| next(word)));
         match before {
             Some(before) if before.count() + 1 >= WAKE_AT => {
-                self.bias = 0;
+                (self.bias, self.counts) = (0, false);
                 // SAFETY: the exchange above set WAKING, so only this thread may touch the waker.
                 unsafe { Home::wake(self.home.as_ptr()) };
             }
@@ -602,7 +607,7 @@ impl Pool {
             // Release: publishes the waker; pairs with the acquire in `put_back`.
             let order = mutant::or("pool-arm-release", Release, Relaxed);
             if self.home().word.0.compare_exchange(word.0, armed.0, order, Relaxed).is_ok() {
-                self.bias = bias;
+                (self.bias, self.counts) = (bias, need.is_some());
                 return Armed::Armed;
             }
         }
@@ -619,7 +624,7 @@ impl Pool {
             word.has(WAITING).then(|| Word::with(word.node(), count, word.flags() & !WAITING))
         });
         if disarmed.is_some() {
-            self.bias = 0;
+            (self.bias, self.counts) = (0, false);
         }
     }
 

@@ -143,3 +143,29 @@ fn a_flow_keeps_its_order() {
         assert_eq!(ports.sent.load(Relaxed), 2 * sent, "none is lost");
     });
 }
+
+/// A port that is added after another port has gone may become its successor. A thread that reads
+/// its number finds it.
+///
+/// Must fail with each of these mutants: succession-successor-acquire, succession-skip-release.
+#[test]
+fn a_successor_that_is_new_is_found() {
+    check(2, || {
+        let first = Arc::new(Succession::default());
+        first.leave();
+        first.go(&[1], 0);
+        let added = Arc::new(AtomicBool::new(false));
+        let (theirs, adds) = (first.clone(), added.clone());
+        let remover = spawn(move || {
+            // Models `Slots::add` of the port 2.
+            adds.store(true, Relaxed);
+            let second = Succession::default();
+            second.leave();
+            second.go(&[2], 0);
+            second.settle();
+            theirs.skip(1, &second);
+        });
+        assert!(first.successor(KEY) != Some(2) || added.load(Relaxed), "it is there");
+        join([remover]);
+    });
+}

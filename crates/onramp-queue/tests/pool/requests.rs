@@ -144,6 +144,20 @@ fn a_large_request_counts_what_is_taken_back() {
     assert_eq!(calls.count(), 1);
 }
 
+/// The same for all packets of the largest pool.
+#[test]
+#[cfg_attr(miri, ignore = "too many packets for an interpreter")]
+fn the_largest_request_counts_what_is_taken_back() {
+    let (mut pool, mut out) = pool_out(Credits::PACKETS_MAX);
+    let (calls, waker) = Calls::new();
+    assert_eq!(pool.arm(&waker, Credits::PACKETS_MAX), Armed::Armed);
+    pool.take_back(out.pop().expect("one of many"));
+    out.truncate(1);
+    assert_eq!(calls.count(), 0, "one less than asked for");
+    out.pop();
+    assert_eq!(calls.count(), 1);
+}
+
 /// A waker that records how many packets of its pool are home when it is called.
 #[derive(Default)]
 struct Home {
