@@ -127,7 +127,11 @@ impl Host {
         let done = self.follow_or_stay(&wanted);
         self.tell();
         let commands = done?;
-        self.configured = wanted.into_iter().map(|device| device.name).collect();
+        for device in &wanted {
+            if let Some(there) = self.devices.get_mut(&device.name) {
+                there.is_configured = true;
+            }
+        }
         Ok(commands)
     }
 
@@ -201,9 +205,8 @@ impl Host {
             self.make(device, progress)?;
         }
         for device in wanted {
-            let steps = &mut progress.steps;
-            let set = self.set(steps, device).and_then(|()| self.grow(steps, device));
-            set.map_err(|reply| (device.line, reply))?;
+            let equipped = self.equip(&mut progress.steps, device);
+            equipped.map_err(|reply| (device.line, reply))?;
         }
         Ok(())
     }
@@ -233,12 +236,12 @@ impl Host {
             }
         }
         for device in before {
-            let mut steps = Vec::new();
-            let set = self.set(&mut steps, device).and_then(|()| self.grow(&mut steps, device));
-            lost.extend(set.err().map(|reply| (device.name.clone(), reply)));
+            let equipped = self.equip(&mut Vec::new(), device);
+            lost.extend(equipped.err().map(|reply| (device.name.clone(), reply)));
             if let Some(there) = self.devices.get_mut(&device.name) {
                 there.address = device.address;
                 there.is_address_given = device.is_address_given;
+                there.is_configured = device.is_configured;
             }
         }
         lost
@@ -265,7 +268,7 @@ impl Host {
                 there.line = device.line;
                 device.made != there.made || there.has_to_return
             }
-            None => self.configured.contains(&there.name),
+            None => there.is_configured,
         });
         there
     }
@@ -277,6 +280,16 @@ impl Host {
         }
         commands.push(format!("ip {line}"));
         Ok(())
+    }
+
+    /// Gives a device the wanted properties and the wanted tree of qdiscs.
+    fn equip(&mut self, commands: &mut Vec<String>, wanted: &Described) -> Result<(), Reply> {
+        self.set(commands, wanted)?;
+        self.grow(commands, wanted)?;
+        match self.devices.get(&wanted.name).is_some_and(|device| waits_for_tree(device, wanted)) {
+            true => self.ip(commands, format!("link set dev {} up", wanted.name)),
+            false => Ok(()),
+        }
     }
 
     /// Sets a device up that is to have another default qdisc than it would get with the wanted
@@ -295,7 +308,8 @@ impl Host {
         self.ip(commands, format!("link set dev {} txqueuelen {first} up", wanted.name))
     }
 
-    /// Gives a device the wanted values of those properties that can change.
+    /// Gives a device the wanted values of those properties that can change, except that a device
+    /// with qdiscs of its own is not set up yet.
     fn set(&mut self, commands: &mut Vec<String>, wanted: &Described) -> Result<(), Reply> {
         self.set_default(commands, wanted)?;
         let Some(device) = self.devices.get(&wanted.name) else { return Ok(()) };
@@ -309,7 +323,7 @@ impl Host {
         if device.txqueuelen != wanted.txqueuelen {
             line += &format!(" txqueuelen {}", wanted.txqueuelen);
         }
-        if device.up != wanted.up {
+        if device.up != wanted.up && !waits_for_tree(device, wanted) {
             line += if wanted.up { " up" } else { " down" };
         }
         if line.is_empty() {
@@ -358,4 +372,10 @@ impl Host {
         device.describe();
         Ok(())
     }
+}
+
+/// Whether a device is to be set up only when it has its qdiscs: a packet that came earlier would
+/// pass without them.
+fn waits_for_tree(device: &Netdev, wanted: &Described) -> bool {
+    wanted.up && !device.up && wanted.tree.root_id().is_some()
 }

@@ -33,6 +33,8 @@ pub(super) struct Described {
     pub(super) address: [u8; 6],
     /// Whether a command chose the address. Otherwise it is random, and any other would do.
     pub(super) is_address_given: bool,
+    /// Whether the last call of `Host::configure` described the device.
+    pub(super) is_configured: bool,
     pub(super) up: bool,
     pub(super) tree: Arc<Setup>,
     pub(super) followers: Vec<Follower>,
@@ -69,6 +71,7 @@ impl Described {
             txqueuelen: device.txqueuelen,
             address: device.address,
             is_address_given: device.is_address_given,
+            is_configured: device.is_configured,
             up: device.up,
             tree: device.link.setup(),
             followers: device.followers.lock().clone(),

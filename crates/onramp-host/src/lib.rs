@@ -20,7 +20,6 @@ mod save;
 mod targets;
 mod tc;
 
-use std::collections::BTreeSet;
 use std::io::Read;
 use std::net::SocketAddr;
 use std::os::unix::fs::OpenOptionsExt;
@@ -108,8 +107,6 @@ pub fn without_devices(words: &[&str]) -> Option<Reply> {
 pub struct Host {
     devices: netdev::Netdevs,
     listeners: Vec<Listener>,
-    /// The names of the devices that the last call of `configure` described.
-    configured: BTreeSet<String>,
 }
 
 /// A function that is called for each event until it returns false.

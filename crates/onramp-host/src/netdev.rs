@@ -46,6 +46,8 @@ pub(crate) struct Netdev {
     pub(crate) address: [u8; 6],
     /// Whether a command chose the hardware address. Otherwise it is random.
     pub(crate) is_address_given: bool,
+    /// Whether the last call of `Host::configure` described the device, under whatever name.
+    pub(crate) is_configured: bool,
     /// The link through which the device sends.
     pub(crate) link: Link,
     /// The part of the device below its link: it takes the packets that the link sends.
@@ -283,9 +285,12 @@ impl Netdevs {
     pub(crate) fn close(&mut self, timeout: Duration) {
         self.by_name.clear();
         let devices = std::mem::take(&mut self.by_index);
-        let each = timeout / u32::try_from(devices.len().max(1)).unwrap_or(u32::MAX);
+        let Some(first) = devices.values().next() else { return };
+        let end = first.link.now() + timeout;
         for device in devices.into_values() {
-            device.close(each);
+            // While one device is closed, the later ones go on sending.
+            let left = end.since(device.link.now());
+            device.close(Duration::from_nanos(left));
         }
     }
 }

@@ -143,10 +143,16 @@ impl Way {
     /// Moves all frames that may move. Returns whether more frames may wait to be received.
     pub(crate) fn run(&mut self) -> io::Result<bool> {
         let (mut received, mut count, mut more) = (PacketList::new(), 0, false);
+        let mut failed = None;
         for from in &mut self.from {
-            let of_one = from.receive(BATCH, &mut heap, &mut received)?;
-            count += of_one;
-            more |= of_one == BATCH;
+            match from.receive(BATCH, &mut heap, &mut received) {
+                Ok(of_one) => {
+                    count += of_one;
+                    more |= of_one == BATCH;
+                }
+                // The frames of the other receivers are counted all the same.
+                Err(error) => failed = Some(error),
+            }
         }
         // The clock is read last: a frame that came after it was read would leave too early.
         let now = MonotonicClock.now();
@@ -166,7 +172,7 @@ impl Way {
         if let Some(watch) = &mut self.watch {
             watch.pause();
         }
-        Ok(more)
+        failed.map_or(Ok(more), Err)
     }
 
     /// Offers the frames that have left the line to the device, and takes further ones out of the

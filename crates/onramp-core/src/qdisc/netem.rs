@@ -145,6 +145,24 @@ pub(super) const NETEM: Kind = Kind {
                 }
             }
         },
+        written: |options| {
+            let values = options.values();
+            let delay = values.list("delay");
+            let delays = |place: usize| delay.get(place).is_some_and(|ns| *ns > 0);
+            let reorders = delays(0) && gap(&values) > 0;
+            let spreads = delays(0) && delays(1);
+            let loses = values.is_given("loss");
+            for (key, acts) in [
+                ("reorder", reorders),
+                ("gap", reorders),
+                ("distribution", spreads),
+                ("ecn", loses),
+            ] {
+                if !acts {
+                    options.set(key, None);
+                }
+            }
+        },
         ..Quirks::ONE_PLACE
     },
     ..Kind::LEAF

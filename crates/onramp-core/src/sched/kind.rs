@@ -109,6 +109,9 @@ pub struct Quirks {
     /// not have as [`Default`](crate::params::Default). The arguments are the values of the qdisc
     /// and its options.
     pub settle: fn(&Values<'_>, &mut Options<'_>),
+    /// Removes the options that a change has left without effect, and with which a command that
+    /// makes the qdisc again would be refused or would make another qdisc.
+    pub written: fn(&mut Options<'_>),
     /// Whether the qdisc never holds a packet. Each transmit queue then has its own copy of the
     /// qdisc.
     pub holds_nothing: bool,
@@ -211,6 +214,7 @@ impl Quirks {
         chooses_queue: false,
         follows_txqueuelen: false,
         settle: |_, _| {},
+        written: |_| {},
         holds_nothing: false,
         bands_of_queues: None,
         has_one_place: false,

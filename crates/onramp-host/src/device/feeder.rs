@@ -94,10 +94,14 @@ impl Mover {
     /// Sends the frames that have come, at most a batch of each receiver. Returns whether more may
     /// wait.
     fn turn(&mut self, end: &AtomicBool) -> io::Result<bool> {
-        let (mut list, mut more) = (PacketList::new(), false);
+        let (mut list, mut more, mut failed) = (PacketList::new(), false, None);
         let mut make = |bytes| Some(Packet::with_capacity(u16::try_from(bytes).ok()?));
         for from in &mut self.frames.from {
-            more |= from.receive(BATCH, &mut make, &mut list)? == BATCH;
+            match from.receive(BATCH, &mut make, &mut list) {
+                Ok(count) => more |= count == BATCH,
+                // The frames of the other receivers are sent and counted all the same.
+                Err(error) => failed = Some(error),
+            }
         }
         let list = if self.frames.at.is_up() { self.filter(list) } else { list };
         self.sender.cork();
@@ -118,7 +122,7 @@ impl Mover {
             }
             self.sender.wait_room_timeout(&self.flow, 0, PAUSE);
         }
-        Ok(more)
+        failed.map_or(Ok(more), Err)
     }
 
     /// Returns the frames that the filters at the ingress of the device let pass. As in Linux, the
@@ -203,32 +207,38 @@ mod tests {
         }
     }
 
-    /// Lets a feeder send 1,000 frames to its end, and returns what the device has received.
-    fn fed(up: bool) -> super::super::Carried {
+    /// Lets a feeder send all frames that come before a receiver fails, and returns what the device
+    /// has received. `counts` are the numbers of frames that come to each receiver.
+    fn fed(up: bool, counts: &[usize]) -> super::super::Carried {
         let link = Link::devices([Box::new(Null::new(1_514)) as Box<_>]).qdisc("pfifo");
         let link = link.build().expect("a link");
         let at = Arc::<LinkEnd>::default();
         at.set_up(up);
-        let from = Short(1_000, File::open("/dev/null").expect("every Linux has it"));
-        let frames = Frames { from: vec![Box::new(from)], at: at.clone() };
+        let from = counts.iter().map(|count| {
+            Box::new(Short(*count, File::open("/dev/null").expect("every Linux has it"))) as Box<_>
+        });
+        let frames = Frames { from: from.collect(), at: at.clone() };
         let feeder = Feeder::start(frames, &link).expect("a thread");
         while !at.is_gone() {
             std::thread::yield_now();
         }
         drop(feeder);
-        let sent = if up { 1_000 } else { 0 };
         assert!(link.flush(Duration::from_secs(20)), "all leaves");
-        assert_eq!(link.stats().sent, sent);
-        at.received()
+        let received = at.received();
+        assert_eq!(link.stats().sent, received.packets);
+        received
     }
 
     /// Every frame is counted: those that were sent, those that came in while the device was down,
     /// and those that were lost before.
     #[test]
     fn every_frame_is_counted() {
-        let carried = fed(true);
+        let carried = fed(true, &[1_000]);
         assert_eq!((carried.packets, carried.bytes, carried.dropped), (1_000, 100_000, 5));
-        let carried = fed(false);
+        let carried = fed(false, &[1_000]);
         assert_eq!((carried.packets, carried.bytes, carried.dropped), (0, 0, 1_005));
+        // When the second receiver fails, the first one has received two batches.
+        let carried = fed(true, &[1_000, BATCH]);
+        assert_eq!((carried.packets, carried.dropped), (3 * BATCH as u64, 10));
     }
 }

@@ -271,6 +271,7 @@ fn build(
     Ok(Netdev {
         address: wanted.address.unwrap_or_else(|| new_address(kind)),
         is_address_given: wanted.address.is_some(),
+        is_configured: false,
         name,
         index: wanted.index.unwrap_or(0),
         kind,

@@ -42,6 +42,19 @@ fn what_fails_names_its_line_and_leaves_all_as_it_was() {
     assert_eq!(names(&host), ["mine", "d0"]);
 }
 
+/// A device of the text stays one under another name, and a device that a command makes under its
+/// old name is none.
+#[test]
+fn a_renamed_device_is_still_one_of_the_text() {
+    let mut host = Host::new();
+    follow(&mut host, "ip link add d0 type dummy\n").expect("it can be done");
+    for line in ["ip link set d0 name wan", "ip link add d0 type dummy"] {
+        assert_eq!(exec(&mut host, line), Reply::default(), "{line}");
+    }
+    follow(&mut host, "").expect("it can be done");
+    assert_eq!(names(&host), ["d0"]);
+}
+
 /// A device that can be made only when an earlier device of its name has gone may fail then. This
 /// costs no other device: a capture goes on in its file, and all have the numbers that they had.
 #[test]

@@ -197,9 +197,8 @@ fn a_device_that_is_deleted_is_closed() {
     assert_eq!((stats.held, stats.sent, stats.dropped_total()), (0, 0, 1));
 }
 
-/// The close of a host with 30 devices divides its time limit, 20 ms, by the number of devices, and
-/// does not multiply it: the close takes less than 9 s, although each device holds a packet that
-/// cannot leave in time.
+/// The devices of a host that closes have its time limit of 20 ms together: the close takes less
+/// than 100 s, although each of 100 devices holds a packet that cannot leave in time.
 #[test]
 fn devices_share_the_time_to_end() {
     const COUNT: u32 = 100;
@@ -215,10 +214,27 @@ fn devices_share_the_time_to_end() {
         let flow = sender.flow_with(None, Mapping::Port(0));
         sender.try_send(&flow, b"stays").expect("there is room");
     }
-    // The host closes the devices one after another, each with a time limit of 20 ms / 100. If it
-    // multiplied instead, the limit of each would be 100 * 20 ms, and the close would take 100 *
-    // 100 * 20 ms = 200 s.
+    // The host closes the devices one after another. If each had 20 ms of its own for each of the
+    // others, the close would take 100 * 100 * 20 ms = 200 s.
     let begun = MonotonicClock.now();
     host.close(Duration::from_millis(20));
     assert!(MonotonicClock.now().since(begun) < 100_000_000_000);
+}
+
+/// A device may send until the time limit of the host has passed, however many others are idle.
+#[test]
+fn idle_devices_take_no_time_from_another() {
+    let mut host =
+        host(&["ip link add d0 up type dummy", "tc qdisc add dev d0 root netem delay 300ms"]);
+    for number in 1..100 {
+        let line = format!("ip link add d{number} up type dummy");
+        assert_eq!(exec(&mut host, &line), Reply::default());
+    }
+    let link = host.link("d0").expect("it is there");
+    let mut sender = link.sender();
+    let flow = sender.flow(None);
+    sender.try_send(&flow, b"x").expect("there is room");
+    // A hundredth of the limit is less than the delay.
+    host.close(Duration::from_secs(20));
+    assert_eq!((link.stats().sent, link.stats().dropped_total()), (1, 0));
 }

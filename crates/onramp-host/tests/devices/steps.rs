@@ -52,6 +52,20 @@ fn devices_are_made_and_set_in_one_step_each() {
     assert_eq!(names, ["d0"]);
 }
 
+/// A device is set up when it has its qdiscs: a packet that came earlier would pass without them.
+#[test]
+fn a_device_goes_up_with_its_qdiscs() {
+    let mut host = Host::new();
+    let tree = "tc qdisc add dev d0 root handle 1: tbf rate 1mbit burst 5k latency 50ms\n";
+    let took = steps(&mut host, &format!("ip link add d0 mtu 1400 up type dummy\n{tree}"));
+    let [add, set, grow, up] = &*took else { panic!("{took:?}") };
+    assert_eq!(add, "ip link add dev d0 numtxqueues 1 type dummy");
+    assert_eq!(set, "ip link set dev d0 mtu 1400");
+    assert!(grow.contains("tc qdisc ") && grow.contains("tbf rate 1mbit"), "{grow}");
+    assert_eq!(up, "ip link set dev d0 up");
+    assert!(out(&mut host, "tc qdisc show dev d0").starts_with("qdisc tbf 1: root "));
+}
+
 #[test]
 fn a_tree_is_changed_where_it_can_be_and_replaced_where_not() {
     let mut host = Host::new();

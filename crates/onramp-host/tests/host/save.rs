@@ -385,3 +385,36 @@ fn another_handle_is_a_change() {
     let steps = steps.map(|(sign, handle)| format!("{sign} {add} {handle:#x} basic classid 1:1"));
     assert_eq!(host.configure(&text(6), folder).expect("another handle"), steps);
 }
+
+/// Options that a change of `netem` has left without effect are not saved: with them, the
+/// configuration would be refused, or would reorder packets.
+#[test]
+fn what_a_change_of_netem_leaves_over_is_not_saved() {
+    for (add, change) in [
+        ("delay 50ms 10ms distribution normal", "delay 60ms"),
+        ("delay 5ms loss 1% ecn", "delay 6ms"),
+        ("delay 50ms reorder 5%", "loss 1%"),
+        ("delay 50ms reorder 5%", "delay 60ms"),
+    ] {
+        let mut host = Host::new();
+        let lines = [
+            "ip link add d0 up type dummy".to_owned(),
+            format!("tc qdisc add dev d0 root netem {add}"),
+            format!("tc qdisc change dev d0 root netem {change}"),
+        ];
+        all(&mut host, &lines.each_ref().map(String::as_str));
+        let saved = out(&mut host, "save");
+        let mut other = Host::new();
+        other.configure(&saved, Path::new("/")).expect(&saved);
+        assert!(!out(&mut other, "tc qdisc show dev d0").contains("gap"), "{saved}");
+    }
+    // Those that have an effect are.
+    let mut host = Host::new();
+    let line = "tc qdisc add dev d0 root netem delay 50ms 10ms distribution normal reorder 5% loss \
+                1% ecn";
+    all(&mut host, &["ip link add d0 up type dummy", line]);
+    let saved = out(&mut host, "save");
+    for option in ["distribution normal", "reorder 5%", "loss 1%", "ecn"] {
+        assert!(saved.contains(option), "{option}: {saved}");
+    }
+}

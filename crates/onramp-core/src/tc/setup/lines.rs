@@ -4,7 +4,7 @@
 use super::qdisc::place_name as place_of;
 use super::{Node, Setup};
 use crate::base::Handle;
-use crate::base::params::{Param, Site, U32_MAX, Unit, Value};
+use crate::base::params::{Options, Param, Site, U32_MAX, Unit, Value};
 use crate::base::units::exact_size;
 use crate::filter::FilterSpec;
 
@@ -211,6 +211,7 @@ impl Setup {
         edits: &[(&str, &str)],
     ) -> Option<String> {
         let (params, given) = self.options_at(place, is_class)?;
+        let mut given = given.to_vec();
         let node = &self.qdiscs[&place.major];
         let kind = node.spec.kind().id;
         let mut line = if is_class {
@@ -220,7 +221,10 @@ impl Setup {
             let at = place_of(node.parent);
             format!("qdisc {verb} dev {device} {at} handle {:x}: {kind}", place.major)
         };
-        for (param, value) in params.iter().zip(given) {
+        if !is_class {
+            (node.spec.kind().quirks.written)(&mut Options { params, given: &mut given });
+        }
+        for (param, value) in params.iter().zip(&given) {
             match (edits.iter().find(|(key, _)| *key == param.key), value) {
                 (Some((_, "")), _) | (None, None) => {}
                 (Some((key, text)), _) => line += &format!(" {key} {text}"),
