@@ -465,7 +465,7 @@ impl Filters {
                 None => {
                     depth = usize::checked_sub(depth, 1)?;
                     let (at, rest, before) = std::mem::take(&mut stack[depth]);
-                    (bucket, place) = (rest, before);
+                    (bucket, place) = (rest, place.back_to(before));
                     let Matcher::U32(node) = &self.filters[at].matcher else { return None };
                     (at, if node.is_terminal() { Step::Match } else { Step::Next })
                 }

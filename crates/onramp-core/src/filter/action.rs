@@ -323,6 +323,11 @@ fn read_gact(words: &mut Reader<'_>) -> Result<Action, ConfigError> {
         })?;
         let control = Control::read(words)?.ok_or_else(|| missing(words))?;
         let every = words.number("random", 10_000)?.max(1);
+        if matches!(control, Control::Goto(_)) {
+            let said = "goto chain not allowed on fallback";
+            let why = "expected another action than goto chain";
+            return Err(words.wrong("random", "goto", why).kernel(Errno::Invalid, said));
+        }
         random = Some(Random { chance, control, every, seen: 0 });
     }
     Action::new(What::Gact { control, random }).read_end(words)

@@ -256,7 +256,11 @@ impl Line {
             }
             "mpu" => self.mpu = words.value(word, SIZE, size)?,
             "overhead" => self.overhead = words.number(word, 0xffff)?,
-            "pkts_rate" => self.packet_rate = Some(words.number(word, u32::MAX)?.into()),
+            // As in `tc`, zero means that there is no such rate.
+            "pkts_rate" => {
+                let rate = words.number(word, u32::MAX)?;
+                self.packet_rate = Some(rate.into()).filter(|rate| *rate > 0);
+            }
             "pkts_burst" => self.packet_burst = Some(words.number(word, u32::MAX)?.into()),
             "linklayer" => {
                 self.cells = words.value(word, "ethernet, atm or adsl", |word| match word {
@@ -304,7 +308,9 @@ impl Line {
         match (rate, burst, self.peak, self.mtu) {
             (None, _, _, None) if !self.named => return wrong("police", NEEDS),
             (Some(_), None | Some(0), _, _) => return wrong("burst", "rate needs it"),
-            (None, _, Some(_), _) => return wrong("peakrate", "it needs rate"),
+            (_, _, Some(_), _) if self.rate.is_none() => {
+                return wrong("peakrate", "it needs rate");
+            }
             (_, _, Some(_), None) => return wrong("mtu", "peakrate needs it"),
             _ => {}
         }

@@ -544,7 +544,7 @@ fn line() -> impl Strategy<Value = String> {
         "bpf bytecode '3,177 0 0 4293918720,72 0 0 4293918720,22 0 0 0' action jump 1 action pipe",
         "bpf ebpf-bytecode 610008000000000061114c0000000000711017000000000095 da classid 1:2",
         "bpf ebpf-bytecode 61100800000000009500000000000000 classid 1:2 action pass",
-        "matchall action ok random netrand goto chain 3 7 action skbedit inheritdsfield",
+        "matchall action ok random netrand jump 1 7 action skbedit inheritdsfield",
     ];
     let nearly = (prop::sample::select(LINES), any::<prop::sample::Index>(), word());
     let nearly = nearly.prop_map(|(line, place, word)| {

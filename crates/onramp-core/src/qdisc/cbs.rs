@@ -253,6 +253,11 @@ impl Qdisc for Cbs {
 
     fn change(&mut self, values: &Values<'_>, _cx: &mut Cx<'_>) -> bool {
         self.config = Config::new(values);
+        if self.config.idle_slope == 0 {
+            // Nothing would give missing credits back. (In Linux, the qdisc then never sends
+            // again.)
+            self.credits = self.credits.max(0);
+        }
         true
     }
 

@@ -138,5 +138,7 @@ impl Qdisc for Plug {
     fn reset(&mut self, cx: &mut Cx<'_>) {
         cx.purge(&mut self.list);
         cx.purge_one(&mut self.peeked);
+        // No command releases packets of before.
+        (self.current, self.last, self.released) = (0, 0, 0);
     }
 }

@@ -41,6 +41,21 @@ fn what_is_lost_has_to_be_earned_back() {
     assert_eq!(wait(&tree.dequeue(START.after(1_850_000))), 2_000_000);
 }
 
+/// A change that leaves both slopes at zero makes no packet wait for credits that never come.
+#[test]
+fn a_change_without_slopes_stops_nothing() {
+    let mut setup = Setup::default();
+    setup.apply(&format!("qdisc add dev e root handle 1: {LINE}")).expect(LINE);
+    let mut tree = Tree::of(&setup, MTU, 0).expect("a root");
+    for _ in 0..2 {
+        let _ = tree.enqueue(START, Packet::new(1000));
+    }
+    // 200 credits are missing now.
+    assert!(matches!(tree.dequeue(START), Dequeue::Ready(_)));
+    tree.apply(START, "qdisc change dev e root cbs port_rate 100mbit").expect("a line");
+    assert!(matches!(tree.dequeue(START.after(1_000_000_000)), Dequeue::Ready(_)));
+}
+
 #[test]
 fn credits_stay_between_their_limits() {
     let mut tree = tree(LINE);

@@ -288,3 +288,18 @@ fn red_loses_what_stands_below_it() {
     check_sums(&tree, "red");
     assert_eq!(tree.totals().dropped(DropReason::Overlimit), 38);
 }
+
+#[test]
+fn a_plug_that_was_reset_releases_nothing_of_before() {
+    let mut tree = tree(&["qdisc add dev x root handle 1: plug limit 100kb"]);
+    for _ in 0..3 {
+        let _ = tree.enqueue(NOW, Packet::new(100));
+    }
+    change(&mut tree, "plug block");
+    tree.reset(NOW);
+    change(&mut tree, "plug release");
+    let _ = tree.enqueue(NOW, Packet::new(100));
+    assert!(out(&mut tree, NOW).is_none());
+    change(&mut tree, "plug release_indefinite");
+    assert!(out(&mut tree, NOW).is_some());
+}

@@ -75,11 +75,6 @@ fn chance_is_shown() {
             r#""random_type":"determ","control_action":{"type":"drop"},"val":10"#,
         ),
         (
-            "pipe random netrand goto chain 5 10000",
-            "netrand goto chain 5 val 10000",
-            r#""random_type":"netrand","control_action":{"type":"goto","chain":5},"val":10000"#,
-        ),
-        (
             "pipe random netrand jump 2 1",
             "netrand jump 2 val 1",
             r#""random_type":"netrand","control_action":{"type":"jump","jump":2},"val":1"#,
@@ -198,6 +193,13 @@ fn what_is_wrong_with_an_action() {
         ("", 255, "action", "", controls.to_owned()),
         ("colour", 255, "action", "colour", controls.to_owned()),
         ("gact", 255, "action", "", controls.to_owned()),
+        (
+            "ok random determ goto chain 5 2",
+            2,
+            "random",
+            "goto",
+            "expected another action than goto chain".to_owned(),
+        ),
         ("gact colour", 255, "action", "colour", controls.to_owned()),
         ("gact police", 255, "action", "police", controls.to_owned()),
         ("goto 5", 1, "goto", "5", "expected chain".into()),

@@ -270,6 +270,14 @@ fn what_is_wrong_with_a_policer() {
             "it cannot be used together with rate".into(),
         ),
         ("peakrate 1mbit mtu 500", 1, "peakrate", "", "it needs rate".into()),
+        (
+            "pkts_rate 9 pkts_burst 8 peakrate 2mbit mtu 500",
+            1,
+            "peakrate",
+            "",
+            "it needs rate".into(),
+        ),
+        ("pkts_rate 0 pkts_burst 8", 1, "police", "", "expected rate, pkts_rate or mtu".into()),
         ("rate 1mbit burst 5k peakrate 2mbit", 1, "mtu", "", "peakrate needs it".into()),
     ] {
         is_wrong(words, code, (key, value), &why);

@@ -644,6 +644,10 @@ fn back_from_a_table() {
     // Even if the link has moved on with `eat`, the next node compares the bytes at the old
     // position.
     assert_eq!(ask(&mut both("eat", plain), &mut with_options(0, 0, 6)), class(6));
+    // The next header stays the one that the link has found, unless the link has moved on to it.
+    let next = "pref 1 u32 match udp src 6 ffff flowid 1:6";
+    assert_eq!(ask(&mut both("", next), &mut with_options(0, 0, 6)), class(6));
+    assert_eq!(ask(&mut both("eat", next), &mut with_options(0, 0, 6)), Decision::Unknown);
     // A node with a link may also have a class. Packets that match the node, but no node of the
     // linked table, get this class.
     let mut linked = both("flowid 1:4", plain);

@@ -31,6 +31,14 @@ pub(in crate::filter) struct Place {
     next: i32,
 }
 
+impl Place {
+    /// Returns where the search goes on after a linked table in which no node matched: at the
+    /// position before the link. As in Linux, the next header stays the one that was found.
+    pub(in crate::filter) fn back_to(self, before: Self) -> Self {
+        Self { next: self.next, ..before }
+    }
+}
+
 impl Selector {
     /// Returns whether all keys match, or `None` if the packet ends before one of the keys.
     fn matches(&self, look: &mut Look, pkt: &Packet, place: Place) -> Option<bool> {
