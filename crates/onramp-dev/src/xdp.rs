@@ -9,8 +9,8 @@
 //! | ENETDOWN, ENXIO (the interface is down or gone) | drops the packet: `Unreachable` |
 //! | any other error | drops the packet: `DeviceError` |
 //!
-//! The device drops a packet as `MessageSize` that is larger than the interface or a frame of the
-//! memory takes, or that becomes more frames than the memory has.
+//! The device drops a packet as `MessageSize` that has no Ethernet header, that is larger than the
+//! interface or a frame of the memory takes, or that becomes more frames than the memory has.
 //!
 //! A packet whose frame is in the ring counts as sent, as with a card; it leaves even if it is
 //! cancelled then. If the interface goes down, the frames that are in the ring leave when it is up

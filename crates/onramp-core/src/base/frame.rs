@@ -45,6 +45,9 @@ pub use self::datagram::Datagram;
 use super::dissect::{Dissected, Fragment, Keys, ip_proto};
 use super::rng::mix;
 
+/// Offset of the checksum in the header of SCTP.
+const SCTP_CHECKSUM: u16 = 8;
+
 /// Reads the headers of a frame and sets what qdiscs want to know: the packet's
 /// [`flow`](onramp_queue::Meta::flow), [`len`](onramp_queue::Meta::len),
 /// [`ecn`](onramp_queue::Meta::ecn) and [`priority`](onramp_queue::Meta::priority).
@@ -440,8 +443,9 @@ impl VnetHeader {
     }
 
     /// Tells a packet what the header says about its payload: sets
-    /// [`gso_size`](onramp_queue::Meta::gso_size) and the
-    /// [partial checksum](Packet::partial_checksum). Set the payload and the layer first.
+    /// [`gso_size`](onramp_queue::Meta::gso_size) and the [partial
+    /// checksum](Packet::partial_checksum). Completes the checksum of SCTP, which is no sum of
+    /// words, so that no device would do it. Set the payload and the layer first.
     ///
     /// # Errors
     ///
@@ -467,7 +471,12 @@ impl VnetHeader {
             _ => return Err(VnetError::Type(self.gso_type)),
         };
         let before = (pkt.partial_checksum(), pkt.gso_size);
-        pkt.set_partial_checksum(checksum);
+        // The header does not say that the checksum of SCTP is a CRC.
+        let crc = checksum.filter(|partial| gso_size == 0 && is_sctp(pkt, *partial));
+        if let Some(partial) = crc {
+            write_crc(partial, pkt.payload_mut());
+        }
+        pkt.set_partial_checksum(checksum.filter(|_| crc.is_none()));
         pkt.gso_size = gso_size;
         // A frame of one segment needs no segmentation.
         let segment = usize::from(self.headers.min(HEADERS_MAX)) + usize::from(gso_size);
@@ -478,6 +487,32 @@ impl VnetHeader {
         }
         Ok(())
     }
+}
+
+/// Whether the checksum that is missing is that of SCTP.
+fn is_sctp(pkt: &Packet, partial: PartialChecksum) -> bool {
+    let found = Dissected::of(pkt);
+    let keys = found.keys();
+    partial.offset == SCTP_CHECKSUM
+        && keys.protocol == ip_proto::SCTP
+        && keys.fragment == Fragment::No
+        && keys.transport.and_then(|at| found.in_payload(at)) == Some(partial.start.into())
+}
+
+/// Computes the CRC-32C from the header of SCTP to the end of the frame, and writes it into its
+/// field. Does nothing if the field lies behind the end.
+///
+/// Source: RFC 9260, appendix A.
+fn write_crc(partial: PartialChecksum, frame: &mut [u8]) {
+    /// The polynomial of CRC-32C, lowest power in the highest bit.
+    const POLYNOMIAL: u32 = 0x82f6_3b78;
+    let covered = frame.get_mut(usize::from(partial.start)..).unwrap_or_default();
+    let at = usize::from(partial.offset);
+    let Some(field) = covered.get_mut(at..at + 4) else { return };
+    field.fill(0);
+    let bit = |crc: u32, _| (crc >> 1) ^ (POLYNOMIAL * (crc & 1));
+    let crc = covered.iter().fold(u32::MAX, |crc, byte| (0..8).fold(crc ^ u32::from(*byte), bit));
+    covered[at..at + 4].copy_from_slice(&(!crc).to_le_bytes());
 }
 
 /// Error: a [`VnetHeader`] cannot belong to its frame.

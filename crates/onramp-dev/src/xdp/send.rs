@@ -6,7 +6,7 @@ use onramp_core::frame::{self, SuperFrame};
 use onramp_core::{Device, DeviceInfo, Instant, Transmitted};
 use onramp_queue::{DropReason, Packet, PacketList};
 
-use super::{TAG, Xdp};
+use super::{ETHERNET, TAG, Xdp};
 
 /// How long the kernel may take no frame although it reports no error, in nanoseconds, before
 /// packets are dropped. A card that is paused by its neighbour goes on much earlier.
@@ -57,12 +57,13 @@ impl Xdp {
         Stop::Done
     }
 
-    /// Whether the interface takes frames of this size, and the packet fits the frames of the
-    /// memory when they are all free.
+    /// Whether the packet has an Ethernet header, the interface takes frames of this size, and the
+    /// packet fits the frames of the memory when they are all free. The kernel skips an empty frame
+    /// and never gives its memory back.
     fn can_fit(&self, packet: &Packet) -> bool {
         let largest = self.size.min((self.info.mtu + TAG) as usize);
         SuperFrame::of(packet).map_or_else(
-            || packet.payload().len() <= largest,
+            || (ETHERNET as usize..=largest).contains(&packet.payload().len()),
             |whole| {
                 whole.headers() + usize::from(packet.gso_size) <= largest
                     && whole.count() <= self.options.frames as usize

@@ -409,3 +409,22 @@ fn what_cannot_be_segmented_is_no_super_frame() {
     assert_eq!(right(&|pkt| pkt.payload_mut()[23] = 47), None, "GRE");
     assert_eq!(right(&|pkt| pkt.payload_mut()[46] = 0x40), None, "a TCP header of 16 bytes");
 }
+
+/// No device computes the CRC of SCTP, so it is complete from the beginning.
+#[test]
+fn the_checksum_of_sctp_is_a_crc() {
+    let mut bytes = vec![0; 50];
+    bytes[12..24].copy_from_slice(&[8, 0, 0x45, 0, 0, 36, 0, 0, 0, 0, 64, 132]);
+    bytes[34..50].copy_from_slice(&[0, 1, 0, 2, 0, 0, 0, 3, 0, 0, 0, 0, 11, 0, 0, 4]);
+    let header = VnetHeader::from_bytes([1, 0, 0, 0, 0, 0, 34, 0, 8, 0]);
+    let mut pkt = frame(Layer::Ethernet, &bytes);
+    assert_eq!(header.apply(&mut pkt), Ok(()));
+    // Computed by another program, whose CRC of "123456789" is 0xe3069283.
+    assert_eq!(pkt.payload()[42..46], [0xc8, 0x66, 0x09, 0x0e]);
+    assert_eq!(pkt.partial_checksum(), None);
+    // Of other protocols, a sum is left to the device.
+    bytes[23] = 6;
+    let mut pkt = frame(Layer::Ethernet, &bytes);
+    assert_eq!(header.apply(&mut pkt), Ok(()));
+    assert_eq!(pkt.partial_checksum(), Some(PartialChecksum { start: 34, offset: 8 }));
+}

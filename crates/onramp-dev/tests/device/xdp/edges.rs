@@ -186,3 +186,17 @@ fn any_attachment_falls_back() {
         assert_eq!(receive(&mut receiver).payload()[42..47], *b"hello");
     });
 }
+
+/// A packet that is no frame is dropped: the kernel would never give the memory of an empty one
+/// back, so that the device would send nothing more after a few.
+#[test]
+fn what_is_no_frame_is_dropped() {
+    in_namespace("xdp::edges::what_is_no_frame_is_dropped", &PAIR, || {
+        let mut xdp = Xdp::open("x0", 0, XdpOptions { frames: 8, ..SENDS }).expect("root may");
+        for _ in 0..20 {
+            let none = [0, 13].map(|bytes| Packet::with_payload(&vec![0; bytes]));
+            assert_eq!(send(&mut xdp, none), [Some(DropReason::MessageSize); 2]);
+        }
+        assert_eq!(send(&mut xdp, [numbered(1)]), [None]);
+    });
+}
