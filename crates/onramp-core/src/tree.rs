@@ -362,6 +362,20 @@ impl Tree {
         self.root.measure(measures);
     }
 
+    /// From now on, the tree notes the cookie of each packet that a qdisc copies (such as `netem`
+    /// with `duplicate`), until [`take_copies`](Self::take_copies) takes it. Call it if you keep
+    /// something of each packet outside the tree, and count the packets that still need it.
+    pub fn note_copies(&mut self) {
+        self.copied.get_or_insert_default();
+    }
+
+    /// Returns the cookies of the packets that qdiscs have copied since the last call, one for each
+    /// copy. Returns none if [`note_copies`](Self::note_copies) was not called.
+    #[must_use]
+    pub fn take_copies(&mut self) -> Vec<u64> {
+        self.copied.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
     /// Returns what the tree has counted since it was created.
     #[must_use]
     pub fn totals(&self) -> Totals {

@@ -29,7 +29,8 @@ const REFUSED_MAX: u64 = 212_992;
 /// charges for headers and bookkeeping.
 const OVERHEAD: u64 = 768;
 
-/// Most routes that are known at a time. They are forgotten when no datagram waits.
+/// Most routes that are known at a time. When there are as many, those are forgotten of which no
+/// datagram waits.
 const ROUTES_MAX: usize = 65_536;
 
 /// The sockets of the process. Each has a number of the kernel (`SO_COOKIE`), which stays the same
@@ -80,7 +81,7 @@ pub(crate) struct Datagram<'d> {
 pub(crate) enum Pushed {
     /// It was sent, or it waits.
     Taken,
-    /// A qdisc dropped it.
+    /// A qdisc dropped it, and a program that asks for it (`IP_RECVERR`) learns it.
     Dropped,
 }
 
@@ -117,6 +118,10 @@ pub(crate) struct State {
     /// When to offer them again, if there are any.
     retry_at: Option<Instant>,
     routes: Vec<(Route, usize)>,
+    /// How many datagrams of each route wait.
+    waiting: Vec<u64>,
+    /// The numbers of routes that are forgotten.
+    free: Vec<u32>,
     known: HashMap<Route, u32>,
     /// The numbers of the flows in the tally.
     flows: HashMap<(u64, Vec<u8>), usize>,
@@ -134,7 +139,8 @@ pub(crate) struct State {
 impl State {
     /// Makes the state of a process that counts in `tally`. If `charges`, the datagrams that wait
     /// take room from their sockets.
-    pub(crate) fn new(tree: Tree, charges: bool, tally: Tally) -> Self {
+    pub(crate) fn new(mut tree: Tree, charges: bool, tally: Tally) -> Self {
+        tree.note_copies();
         Self {
             tree,
             due: None,
@@ -143,6 +149,8 @@ impl State {
             refused: BTreeMap::new(),
             retry_at: None,
             routes: Vec::new(),
+            waiting: Vec::new(),
+            free: Vec::new(),
             known: HashMap::new(),
             flows: HashMap::new(),
             hasher: RandomState::new(),
@@ -202,21 +210,23 @@ impl State {
         packet.set_dest(datagram.remote);
         packet.len = wire_len(datagram);
         let cost = self.cost(&packet);
-        let made = self.tree.totals().made_packets;
         self.tally.add(Some(flow), Count::Datagrams, 1);
-        let verdict = self.tree.enqueue(now, packet);
-        let made = self.tree.totals().made_packets - made;
-        self.tally.add(Some(flow), Count::Made, made);
+        self.waiting[route as usize] += 1;
         let known = self.sockets.entry(socket).or_default();
-        known.held += 1 + made;
+        known.held += 1;
         known.charged += cost;
-        self.count_drops(out);
+        let verdict = self.tree.enqueue(now, packet);
+        self.count_copies();
+        let why = self.count_drops(Some(serial), out);
         (self.clock, self.due) = (now, Some(now));
         self.drain(now, out, Some(serial))?;
         if self.sockets.get(&socket).is_some_and(|socket| socket.held > 0) {
             out.keep(socket);
         }
-        Ok(if verdict == Verdict::Dropped { Pushed::Dropped } else { Pushed::Taken })
+        // In Linux, these drops are a success for the sender (`__NET_XMIT_BYPASS`).
+        let silent = [DropReason::Impaired, DropReason::Blackhole, DropReason::Unclassified];
+        let told = verdict == Verdict::Dropped && why.is_none_or(|why| !silent.contains(&why));
+        Ok(if told { Pushed::Dropped } else { Pushed::Taken })
     }
 
     /// Sends all datagrams that may leave. Returns the kernel's error if it refused the datagram
@@ -245,7 +255,7 @@ impl State {
                 Err(error) => result = Err(error),
             }
         }
-        self.count_drops(out);
+        self.count_drops(None, out);
         result
     }
 
@@ -300,10 +310,8 @@ impl State {
             let behind_ns = CATCH_UP_NS.saturating_add(self.wakes.longest_ns());
             let earliest = Instant(now.0.saturating_sub(behind_ns));
             self.clock = self.clock.max(due).max(earliest);
-            let made = self.tree.totals().made_packets;
             let answer = self.tree.dequeue(self.clock);
-            // Whose duplicates these are cannot be seen from here.
-            self.tally.add(None, Count::Made, self.tree.totals().made_packets - made);
+            self.count_copies();
             match answer {
                 Dequeue::Ready(packet) => return Some(packet),
                 // A tree that names a time that is over must not keep this loop for ever.
@@ -351,18 +359,37 @@ impl State {
         }
     }
 
-    /// Counts what the tree has dropped.
-    fn count_drops(&mut self, out: &mut impl Sockets) {
+    /// Counts the copies that qdiscs have made of datagrams, also while one was taken out of them.
+    fn count_copies(&mut self) {
+        for cookie in self.tree.take_copies() {
+            let number = route_in(cookie);
+            let (route, flow) = &self.routes[number];
+            self.tally.add(Some(*flow), Count::Made, 1);
+            self.sockets.entry(route.socket).or_default().held += 1;
+            self.waiting[number] += 1;
+        }
+    }
+
+    /// Counts what the tree has dropped. Returns why it dropped the datagram `own`, if it did.
+    fn count_drops(&mut self, own: Option<u32>, out: &mut impl Sockets) -> Option<DropReason> {
+        let mut why = None;
         for packet in self.tree.drops() {
             let flow = self.routes[route_of(&packet)].1;
-            self.tally.dropped(Some(flow), packet.drop_reason.unwrap_or(DropReason::Purged));
+            let reason = packet.drop_reason.unwrap_or(DropReason::Purged);
+            if own == Some(serial_of(&packet)) {
+                why = Some(reason);
+            }
+            self.tally.dropped(Some(flow), reason);
             self.refund(&packet, out);
         }
+        why
     }
 
     /// Gives a socket back the room of a datagram that does not wait any more.
     fn refund(&mut self, packet: &Packet, out: &mut impl Sockets) {
         let (cost, socket) = (self.cost(packet), self.socket_of(packet));
+        let waiting = &mut self.waiting[route_of(packet)];
+        *waiting = waiting.saturating_sub(1);
         let Some(known) = self.sockets.get_mut(&socket) else { return };
         known.held = known.held.saturating_sub(1);
         known.charged = known.charged.saturating_sub(cost);
@@ -379,18 +406,21 @@ impl State {
         if self.charges { size(packet) } else { 0 }
     }
 
-    /// Returns the number of a datagram's route; `None` if there are too many.
+    /// Returns the number of a datagram's route; `None` if datagrams of too many routes wait.
     fn route(&mut self, datagram: &Datagram<'_>) -> Option<u32> {
         let route = datagram.route;
         if let Some(number) = self.known.get(route) {
             return Some(*number);
         }
-        if self.routes.len() >= ROUTES_MAX {
-            if self.tree.backlog().packets > 0 || !self.refused.is_empty() {
+        if self.routes.len() >= ROUTES_MAX && self.free.is_empty() {
+            let idle = (0_u32..).zip(&self.waiting).filter(|(_, waiting)| **waiting == 0);
+            self.free.extend(idle.map(|(number, _)| number));
+            for number in &self.free {
+                self.known.remove(&self.routes[*number as usize].0);
+            }
+            if self.free.is_empty() {
                 return None;
             }
-            self.routes.clear();
-            self.known.clear();
         }
         let flow = (route.socket, route.name.clone());
         // A socket that ends leaves its flows here, until there are too many.
@@ -401,8 +431,14 @@ impl State {
             .flows
             .entry(flow)
             .or_insert_with(|| self.tally.flow(datagram.local, datagram.remote));
-        let number = u32::try_from(self.routes.len()).ok()?;
-        self.routes.push((route.clone(), flow));
+        let number = if let Some(number) = self.free.pop() {
+            self.routes[number as usize] = (route.clone(), flow);
+            number
+        } else {
+            self.routes.push((route.clone(), flow));
+            self.waiting.push(0);
+            u32::try_from(self.routes.len() - 1).ok()?
+        };
         self.known.insert(route.clone(), number);
         Some(number)
     }
@@ -420,9 +456,13 @@ fn wire_len(datagram: &Datagram<'_>) -> u32 {
     ETHERNET + ip + UDP + u32::try_from(datagram.payload.len()).unwrap_or(u32::MAX / 2)
 }
 
-#[expect(clippy::cast_possible_truncation, reason = "the lower half is a route's number")]
 fn route_of(packet: &Packet) -> usize {
-    packet.cookie as u32 as usize
+    route_in(packet.cookie)
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "the lower half is a route's number")]
+fn route_in(cookie: u64) -> usize {
+    cookie as u32 as usize
 }
 
 fn size(packet: &Packet) -> u64 {

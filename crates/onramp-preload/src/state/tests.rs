@@ -63,7 +63,9 @@ impl World {
         let folder = std::env::temp_dir().join(folder);
         std::fs::create_dir(&folder).expect("a new folder");
         let mut setup = Setup::default();
-        setup.change(&format!("qdisc add dev d root {qdisc}")).expect("a qdisc");
+        for line in format!("qdisc add dev d root {qdisc}").lines() {
+            setup.change(line).expect("a qdisc");
+        }
         let tree = Tree::of(&setup, 1_514, 1).expect("a root");
         let tally = Tally::create(&folder).expect("room");
         let state = State::new(tree, !qdisc.contains("netem"), tally);
@@ -176,11 +178,8 @@ fn what_waits_takes_room_and_gives_it_back() {
 #[test]
 fn marks_leave_with_their_datagrams() {
     let mut world = World::new("ecn", "netem loss 100% ecn");
-    for (ecn, expected) in
-        [Pushed::Dropped, Pushed::Taken, Pushed::Taken, Pushed::Taken].into_iter().enumerate()
-    {
-        let ecn = u8::try_from(ecn).expect("a code point");
-        assert_eq!(world.push_with(ecn, 1, 0), Ok(expected));
+    for ecn in 0..4 {
+        assert_eq!(world.push_with(ecn, 1, 0), Ok(Pushed::Taken));
     }
     assert_eq!(world.out.ecn, [3, 3, 3]);
     let counts = world.counts();
@@ -214,6 +213,49 @@ fn a_copy_keeps_its_socket_open() {
     assert_eq!((counts.datagrams, counts.made, counts.sent), (1, 1, 2));
     assert!(world.state.sockets.is_empty() && world.out.kept.is_empty());
     assert_eq!(world.state.charged(4), 0);
+}
+
+/// A stage of a series copies a datagram while another datagram is taken out of the series.
+#[test]
+fn a_copy_of_a_later_stage_keeps_its_socket_open() {
+    let stages = "handle 1: series stages 2\n\
+                  qdisc add dev d parent 1:1 handle 2: pfifo limit 9\n\
+                  qdisc add dev d parent 1:2 handle 3: netem delay 10ms duplicate 100%";
+    let mut world = World::new("stages", stages);
+    world.push(4, 1).expect("room");
+    world.out.closed.insert(4);
+    assert_eq!(world.run(1_000, 0), [(10, 1), (10, 1)]);
+    let counts = world.counts();
+    assert_eq!((counts.made, counts.sent, counts.dropped()), (1, 2, 0));
+    assert!(world.state.sockets.is_empty() && world.out.kept.is_empty());
+}
+
+/// However many sockets there were, a new one can send while others wait.
+#[test]
+fn only_what_waits_bounds_the_number_of_routes() {
+    let mut world = World::new("routes", "netem delay 10ms limit 10");
+    let most = ROUTES_MAX as u64 + 10;
+    for socket in 0..most {
+        world.push(socket, 0).expect("a route");
+    }
+    world.run(1_000, 0);
+    let counts = world.counts();
+    assert_eq!((counts.datagrams, counts.sent, counts.held()), (most, 10, 0));
+    assert_eq!(counts.drops, [(DropReason::Overlimit, most - 10)]);
+    assert_eq!(world.state.routes.len(), ROUTES_MAX);
+}
+
+/// As in Linux, a sender does not learn of packets that the network loses, but of a full queue.
+#[test]
+fn losses_are_no_error() {
+    let mut world = World::new("lost", "netem loss 100%");
+    assert_eq!(world.push(1, 0), Ok(Pushed::Taken));
+    assert_eq!(world.counts().drops, [(DropReason::Impaired, 1)]);
+    let mut world = World::new("nothing", "blackhole");
+    assert_eq!(world.push(1, 0), Ok(Pushed::Taken));
+    let mut world = World::new("limit", "netem delay 1ms limit 1");
+    assert_eq!(world.push(1, 0), Ok(Pushed::Taken));
+    assert_eq!(world.push(1, 0), Ok(Pushed::Dropped));
 }
 
 #[test]
