@@ -304,7 +304,8 @@ impl Tree {
         }
     }
 
-    /// Returns the time at which to call ``dequeue``; None if the tree is empty.
+    /// Returns the time at which to call ``dequeue``; None if the tree is empty, or if nothing
+    /// leaves it until it is changed, as behind a closed ``plug``.
     ///
     /// This is ``now`` until ``dequeue`` has returned None, and then the time that the tree gave,
     /// or ``now`` again when another packet has come. A dequeue at the returned time may still find
@@ -322,6 +323,9 @@ impl Tree {
     /// 0 1
     /// 952000 2
     fn next(&mut self, now: u64) -> Option<u64> {
+        if self.wake == Some(Instant::MAX) {
+            return None;
+        }
         let wake = self.wake.map_or(now, |then| then.since(BEGIN).max(now));
         (self.qdiscs().backlog().packets > 0).then_some(wake)
     }

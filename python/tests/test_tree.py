@@ -41,6 +41,15 @@ def test_next_says_when_a_packet_may_leave():
     assert drain(tree, 2 * MS) == [(3 * MS, 1), (5 * MS, 2), (5 * MS, 3)]
 
 
+def test_next_is_none_while_nothing_will_leave():
+    tree = onramp.Tree("plug")
+    tree.enqueue(0, 100, cookie=1)
+    assert tree.dequeue(0) is None and len(tree) == 1
+    assert tree.next(0) is None
+    tree.tc("qdisc change root plug release_indefinite")
+    assert drain(tree, 0) == [(0, 1)]
+
+
 def test_departure_times_are_obeyed():
     tree = onramp.Tree("fq")
     tree.enqueue(0, 100, cookie=1, txtime_ns=4 * MS)

@@ -284,8 +284,10 @@ unsafe fn one(
     waits: bool,
     scratch: &mut Vec<u8>,
 ) -> Result<c_uint> {
+    // As in the kernel, a name without a length is none.
+    let name = if header.msg_namelen == 0 { std::ptr::null_mut() } else { header.msg_name };
     // SAFETY: as the caller promises.
-    let address = unsafe { address_bytes(header.msg_name, header.msg_namelen) }?;
+    let address = unsafe { address_bytes(name, header.msg_namelen) }?;
     let dest = if address.is_empty() { None } else { control::address(address)? };
     let control = header.msg_control.cast_const().cast::<u8>();
     // SAFETY: as the caller promises.

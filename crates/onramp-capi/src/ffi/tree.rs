@@ -136,8 +136,8 @@ pub unsafe extern "C" fn onramp_tree_enqueue(
 
 /// Takes packets that may leave now, `n` at most, and writes them to `pkts`. Writes to `next` when
 /// to ask again: `now` if `n` packets left, because more may be ready; `UINT64_MAX` if the tree is
-/// empty. A later call of `onramp_tree_enqueue` or `onramp_tree_tc` may bring the time forward.
-/// `next` may be NULL.
+/// empty, or if nothing leaves it until it is changed (a closed `plug`). A later call of
+/// `onramp_tree_enqueue` or `onramp_tree_tc` may bring the time forward. `next` may be NULL.
 ///
 /// Returns how many packets left.
 ///

@@ -181,6 +181,10 @@ static void like_sendmmsg(void)
     far.sin6_family = AF_INET6;
     msgs[1].msg_hdr.msg_namelen = 20;
     FAILS(EINVAL, "20 bytes", onramp_sendmmsg(sender, msgs + 1, 1, 0));
+    /* As in the kernel, a name without a length is none. The socket has no peer, so the link drops
+     * the datagram later. */
+    msgs[1].msg_hdr.msg_namelen = 0;
+    GIVES(1, onramp_sendmmsg(sender, msgs + 1, 1, 0));
     FAILS(EINVAL, "msgs is NULL", onramp_sendmmsg(sender, NULL, 1, 0));
     part.iov_len = 65508;
     part.iov_base = calloc(1, part.iov_len);
