@@ -318,12 +318,22 @@ pub(crate) fn print(text: &str) -> Result<()> {
     print_bytes(text.as_bytes())
 }
 
+/// Writes `text` to standard output. If the reader has closed standard output, this is an error
+/// that ends the command, without a message and with the exit code 0.
+pub(crate) fn show(text: &str) -> Result<()> {
+    Ok(written(text.as_bytes())?)
+}
+
 fn print_bytes(bytes: &[u8]) -> Result<()> {
-    let mut stdout = io::stdout().lock();
-    match stdout.write_all(bytes).and_then(|()| stdout.flush()) {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        written => written.map_err(|error| StdoutError(error).into()),
+    match written(bytes) {
+        Err(StdoutError(error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        written => Ok(written?),
     }
+}
+
+fn written(bytes: &[u8]) -> Result<(), StdoutError> {
+    let mut stdout = io::stdout().lock();
+    stdout.write_all(bytes).and_then(|()| stdout.flush()).map_err(StdoutError)
 }
 
 fn cannot_write(path: &Path, error: &io::Error) -> anyhow::Error {
@@ -394,7 +404,13 @@ fn temporary(path: &Path) -> io::Result<NamedTempFile> {
     let folder = folder(path);
     // The temporary file gets the mode 0666, from which the system removes the bits of the user's
     // umask.
-    Builder::new().prefix(".onramp-").permissions(Permissions::from_mode(0o666)).tempfile_in(folder)
+    let mode = Permissions::from_mode(0o666);
+    let file = Builder::new().prefix(".onramp-").permissions(mode).tempfile_in(folder)?;
+    // Users who may not read the file that is replaced may not read the new one.
+    if let Ok(there) = fs::metadata(path) {
+        file.as_file().set_permissions(there.permissions())?;
+    }
+    Ok(file)
 }
 
 fn folder(path: &Path) -> &Path {

@@ -43,7 +43,7 @@ pub fn print(feed: &mut impl Feed, batch: &Batch, out: &mut impl Write) -> Resul
             continue;
         }
         let cut = stats.select(&batch.query);
-        found |= !stats.rows.is_empty();
+        found |= !stats.rows.is_empty() || cut > 0;
         let text = if batch.json {
             serde_json::to_string(&stats).map_err(|error| FeedError::Show(error.into()))? + "\n"
         } else {
@@ -65,15 +65,22 @@ pub fn print(feed: &mut impl Feed, batch: &Batch, out: &mut impl Write) -> Resul
     }
 }
 
-/// Shows the table on the terminal until the user quits.
+/// Shows the table on the terminal until the user quits, or until `ends` returns true, which the
+/// function calls several times a second: for example because of a signal. The terminal then is as
+/// it was before.
 ///
 /// # Errors
 ///
 /// [`FeedError`] if the daemon went away, or if there is no terminal.
-pub fn run(feed: &mut impl Feed, sort: Sort, filter: &str) -> Result<(), FeedError> {
+pub fn run(
+    feed: &mut impl Feed,
+    sort: Sort,
+    filter: &str,
+    ends: impl Fn() -> bool,
+) -> Result<(), FeedError> {
     let mut terminal = ratatui::try_init().map_err(FeedError::Show)?;
     let mut view = View::new(sort, filter);
-    let ended = live(feed, &mut view, &mut terminal);
+    let ended = live(feed, &mut view, &mut terminal, ends);
     ratatui::restore();
     ended
 }
@@ -82,9 +89,10 @@ fn live(
     feed: &mut impl Feed,
     view: &mut View,
     terminal: &mut DefaultTerminal,
+    ends: impl Fn() -> bool,
 ) -> Result<(), FeedError> {
     let mut stale = true;
-    loop {
+    while !ends() {
         if let Some(stats) = feed.poll()? {
             view.take(stats);
             stale = true;
@@ -101,9 +109,10 @@ fn live(
             && !key.is_release()
             && view.key(key) == Step::Quit
         {
-            return Ok(());
+            break;
         }
     }
+    Ok(())
 }
 
 /// What `onramp top` does after a key press.

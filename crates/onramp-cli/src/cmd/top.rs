@@ -11,6 +11,7 @@ use onramp_daemon::snapshot::{Query, Sort};
 use onramp_daemon::top::{self, Batch};
 
 use crate::error::usage;
+use crate::signals::Signals;
 
 /// Show the traffic of the daemon's devices in a table that is updated continually
 ///
@@ -72,10 +73,16 @@ pub(crate) fn run(args: Args) -> Result<()> {
     let filter = filter.join(" ");
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "within bounds")]
     let interval_ms = (delay * 1000.0).round() as u64;
-    let mut feed = Remote::connect(&socket.unwrap_or_else(find_path), interval_ms)?;
+    let socket = socket.unwrap_or_else(find_path);
     if !batch {
-        return Ok(top::run(&mut feed, sort, &filter)?);
+        // A signal must not leave the terminal as the table needs it.
+        let signals = Signals::listen()?;
+        let mut feed = Remote::connect(&socket, interval_ms)?;
+        let shown = top::run(&mut feed, sort, &filter, || signals.check().is_err());
+        signals.check()?;
+        return Ok(shown?);
     }
+    let mut feed = Remote::connect(&socket, interval_ms)?;
     let filter = Some(filter).filter(|filter| !filter.is_empty());
     let query = Query { filter, sort, limit, ..Query::default() };
     let tables = if once { Some(1) } else { tables };

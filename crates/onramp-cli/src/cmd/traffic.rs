@@ -26,10 +26,10 @@ const PATIENCE: Duration = Duration::from_secs(5);
 ///
 /// The packets pass the device's qdiscs like those of any program. For a `udp` device they are
 /// datagrams to the address of `remote`; for other devices they are frames with Ethernet, IPv4 and
-/// UDP headers: flow K comes from port 10000+K of 198.18.0.1 and goes to 198.18.1.1. Ctrl-C ends
-/// the traffic; then, too, the command prints what was sent and what was dropped, and exits with
-/// 130 (after SIGTERM: 143). Otherwise, if no packet has left the device, the command says why and
-/// exits with 1.
+/// UDP headers: flow K, counted from 0, comes from port 10000+K of 198.18.0.1 and goes to
+/// 198.18.1.1; flow 50000+K comes from port 10000+K of 198.18.0.2. Ctrl-C ends the traffic; then,
+/// too, the command prints what was sent and what was dropped, and exits with 130 (after SIGTERM:
+/// 143). Otherwise, if no packet has left the device, the command says why and exits with 1.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:

@@ -121,6 +121,9 @@ pub(crate) fn json(results: &Results) -> Value {
 
 fn sojourn(results: &Results) -> Value {
     let all = results.sink.sojourns();
+    if all.count() == 0 {
+        return Value::Null;
+    }
     let mut map = Map::new();
     map.insert("min".into(), json!(all.least()));
     map.insert("mean".into(), all.mean().map_or(Value::Null, number));

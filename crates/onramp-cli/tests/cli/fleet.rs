@@ -174,6 +174,21 @@ fn without_an_engine_commands_say_so() {
     assert_fails(&output, 2, &["--fleet-name", "letters"]);
 }
 
+/// A pipe whose reader has gone ends the command, which would go on for ever otherwise.
+#[test]
+fn a_reader_that_has_gone_ends_it() {
+    let (reader, closed) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    let mut command = onramp(["fleet", "top", "-d", "0.1", "--engine", "redis://127.0.0.1:9"]);
+    let mut top = Ends(command.stdout(closed).spawn().expect("the program runs"));
+    let mut status = None;
+    wait_until("the command ends", || {
+        status = top.0.try_wait().expect("our child");
+        status.is_some()
+    });
+    assert_eq!(status.and_then(|status| status.code()), Some(0));
+}
+
 /// A daemon's class follows its share, which shows in its listings and metrics.
 #[test]
 fn a_daemon_follows_its_share() {

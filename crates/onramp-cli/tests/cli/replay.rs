@@ -34,6 +34,16 @@ fn succeeded(output: &Output) -> String {
     String::from_utf8(output.stdout.clone()).expect("text")
 }
 
+/// Without a packet that was sent there are no sojourn times, as docs/json.md says.
+#[test]
+fn without_a_sent_packet_no_sojourn_is_told() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = write(folder.path(), "in.pcap", &pcap(1_000, 1, &vec![(0, frame(1_000, 1, 0))]));
+    let told = succeeded(&run(&format!("replay {file} --qdisc blackhole --json -")));
+    let summary: Value = serde_json::from_str(&told).expect("JSON");
+    assert_eq!((&summary["sent_packets"], &summary["sojourn_ns"]), (&0.into(), &Value::Null));
+}
+
 const HEAD: &str = "packet,interface,flow,bytes,priority,ecn_in,in_ns,out_ns,drop,sojourn_ns,\
                     ecn_out,queue_packets,queue_bytes,copy\n";
 

@@ -276,6 +276,7 @@ fn scenarios_with_mistakes_are_refused() {
     wrong("desktop-amd", "desktop", 2, &["there is no machine", "desktop-intel"]);
     wrong("\"fq\"", "\"htb\"", 2, &["no qdisc \"htb\"", "pfifo, fq"]);
     wrong("desktop-amd", "./none.toml", 2, &["the machine ./none.toml"]);
+    wrong("payload = 120", "payload = 65508", 2, &["payload 65508", "at most 65507"]);
     wrong("ports = 2", "port = 2", 2, &["wrong.toml: ", "port"]);
     wrong("ports = 2", "ports = two", 2, &["wrong.toml: line 7: ports: invalid "]);
     wrong("pinned", "nailed", 2, &["nailed"]);

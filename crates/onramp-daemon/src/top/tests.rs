@@ -224,6 +224,10 @@ fn tables_for_programs() {
     print(&mut given(), &Batch { tables: Some(1), json: false, query }, &mut out).expect("rows");
     let text = String::from_utf8(out).expect("text");
     assert!(text.ends_with("\n6 more\n\n"), "{text}");
+    // Rows that exceed the limit are there.
+    let query = Query { filter: Some("eth1".into()), limit: Some(0), ..Query::default() };
+    let batch = Batch { tables: Some(1), json: false, query };
+    print(&mut given(), &batch, &mut Vec::new()).expect("eight rows");
     let json = Batch { tables: None, json: true, query: Query::default() };
     let mut out = Vec::new();
     let ended = print(&mut given(), &json, &mut out);

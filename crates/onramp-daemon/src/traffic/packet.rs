@@ -159,6 +159,11 @@ mod tests {
             assert_eq!(keys.addresses.map(|(_, to)| to), Some(to));
             assert_eq!((keys.ethertype, keys.protocol, keys.ttl), (0x0800, 17, 64));
             assert_eq!(keys.ports.map(|(_, to)| to), Some(53));
+            let (host, port) = if flow < 50_000 { (1, flow) } else { (2, flow - 50_000) };
+            let from = IpAddr::from(Ipv4Addr::new(198, 18, 0, host));
+            assert_eq!(keys.addresses.map(|(from, _)| from), Some(from));
+            let port = u16::try_from(10_000 + port).expect("a port");
+            assert_eq!(keys.ports.map(|(from, _)| from), Some(port));
             assert!(seen.insert((keys.addresses, keys.ports)), "each flow has its own");
         }
     }

@@ -7,8 +7,8 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use super::*;
-use crate::snapshot::Qdisc;
 use crate::snapshot::tests::{at, nested, steady};
+use crate::snapshot::{Class, Qdisc};
 
 fn options(value: &Value) -> Map<String, Value> {
     value.as_object().cloned().unwrap_or_default()
@@ -208,6 +208,58 @@ fn drops_below_a_qdisc_are_not_its_own() {
     // The counters of `1:` and of `2:` below it may have been read at different times. Here `2:`
     // has more drops than `1:`, so the drops of `1:` itself would be negative; they count as zero.
     assert_eq!(lines(&look(2, [11, 20, 5])), ["13 packets on d0 tbf 2: overlimit"]);
+}
+
+/// An `mq`, which counts the drops of all queues, stands in the first queue.
+#[test]
+fn drops_below_an_mq_are_told_once() {
+    let mut drops = Drops::default();
+    let mut look = |second: u64, step: u64| {
+        let mut device = steady("d0", 1, 2, step);
+        for (queue, parent) in device.queues.iter_mut().zip(["1:1", "1:2"]) {
+            queue.qdiscs[0].parent = Some(parent.to_owned());
+        }
+        let class = |handle: &str| Class { handle: handle.to_owned(), ..Class::default() };
+        let mq = Qdisc {
+            handle: "1:".to_owned(),
+            kind: "mq".into(),
+            drops: [("overlimit".into(), 15 * step)].into(),
+            classes: vec![class("1:1"), class("1:2")],
+            ..Qdisc::default()
+        };
+        device.queues[0].qdiscs.insert(0, mq);
+        drops.since(&at(second, vec![device]))
+    };
+    look(0, 1);
+    let expected = ["5 packets on d0 fq 8001: overlimit", "10 packets on d0 fq 8002: overlimit"];
+    assert_eq!(lines(&look(1, 2)), expected);
+}
+
+/// A qdisc that is replaced, or whose port does not answer in time, makes no drops of those that it
+/// has counted before.
+#[test]
+fn counts_that_go_are_no_drops() {
+    let mut drops = Drops::default();
+    let mut look = |second, counts: Option<[u64; 2]>, all| {
+        let mut device = nested("d0", 1);
+        let queue = &mut device.queues[0];
+        if let Some([leaf, root]) = counts {
+            queue.qdiscs[2].drops = [("congested".into(), leaf)].into();
+            queue.qdiscs[0].drops = [("congested".into(), root)].into();
+        } else {
+            queue.qdiscs.clear();
+        }
+        queue.drops = [("congested".into(), all)].into();
+        drops.since(&at(second, vec![device]))
+    };
+    look(0, Some([100, 100]), 100);
+    assert_eq!(look(1, None, 102), [] as [Value; 0]);
+    let told = look(2, Some([102, 102]), 102);
+    assert_eq!(lines(&told), ["2 packets on d0 fq_codel 10: congested"]);
+    assert_eq!(look(3, Some([0, 102]), 102), [] as [Value; 0]);
+    assert_eq!(look(4, Some([0, 0]), 102), [] as [Value; 0]);
+    let told = look(5, Some([7, 7]), 109);
+    assert_eq!(lines(&told), ["7 packets on d0 fq_codel 10: congested"]);
 }
 
 /// Makes a hub whose host has devices with these names.

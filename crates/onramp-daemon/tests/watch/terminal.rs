@@ -4,6 +4,7 @@
 use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
@@ -14,12 +15,14 @@ use onramp_daemon::snapshot::{RateMeter, Snapshot, Sort, Stats};
 use onramp_daemon::top;
 use rustix::fs::{Mode, OFlags, open};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
-use rustix::termios::{Winsize, tcsetwinsize};
+use rustix::termios::{Winsize, tcgetattr, tcsetwinsize};
 
 use super::made_up::MadeUp;
 use super::tool::Running;
 
 const ROLE: &str = "ONRAMP_TEST_TERMINAL";
+/// Names a file that ends the table when it is there.
+const ENDS: &str = "ONRAMP_TEST_ENDS";
 
 /// A source of statistics (a `Feed`) that first returns nothing for a while, then returns one set
 /// of statistics, and then nothing more.
@@ -51,7 +54,18 @@ fn the_process() {
     let mut meter = RateMeter::default();
     meter.update(&Snapshot::of(devices.devices(), 0, 0));
     let look = Some(meter.update(&Snapshot::of(devices.devices(), 1_000_000_000, 0)));
-    top::run(&mut Late { polls: 0, look }, Sort::Tree, "").expect("there is a terminal");
+    let ends = || std::env::var_os(ENDS).is_some_and(|file| Path::new(&file).exists());
+    top::run(&mut Late { polls: 0, look }, Sort::Tree, "", ends).expect("there is a terminal");
+}
+
+/// Starts the process on a terminal, and returns it with our end.
+fn start(ends: &Path) -> (Running, OwnedFd) {
+    let (ours, theirs) = terminal();
+    let end = || Stdio::from(theirs.try_clone().expect("a copy"));
+    let mut command = Command::new(std::env::current_exe().expect("it runs"));
+    command.args(["--exact", "terminal::the_process", "--nocapture"]);
+    command.env(ROLE, "top").env(ENDS, ends).stdin(end()).stdout(end()).stderr(end());
+    (Running(command.spawn().expect("it starts")), ours)
 }
 
 /// Opens a pseudo-terminal of 100 by 30 cells. Returns the end that the test holds and the end that
@@ -121,13 +135,7 @@ fn plain(text: &str) -> String {
 
 #[test]
 fn keys_and_looks_change_the_screen() {
-    let (ours, theirs) = terminal();
-    let end = || Stdio::from(theirs.try_clone().expect("a copy"));
-    let mut command = Command::new(std::env::current_exe().expect("it runs"));
-    command.args(["--exact", "terminal::the_process", "--nocapture"]);
-    command.env(ROLE, "top").stdin(end()).stdout(end()).stderr(end());
-    let mut process = Running(command.spawn().expect("it starts"));
-    drop((command, theirs));
+    let (mut process, ours) = start(Path::new("/nosuch"));
     let mut keys = File::from(ours.try_clone().expect("a copy"));
     let mut screen = Screen::of(File::from(ours));
     let mut press = |key: &str| keys.write_all(key.as_bytes()).expect("it reads");
@@ -150,4 +158,19 @@ fn keys_and_looks_change_the_screen() {
     screen.until("filter:");
     press("q");
     assert!(process.0.wait().expect("it ends").success());
+}
+
+/// The program that shows the table can end it. The terminal is then as it was before.
+#[test]
+fn the_program_ends_the_table() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let ends = folder.path().join("ends");
+    let (mut process, ours) = start(&ends);
+    let before = tcgetattr(&ours).expect("a terminal");
+    let mut screen = Screen::of(File::from(ours.try_clone().expect("a copy")));
+    screen.until("▾uplinkudp");
+    assert_ne!(tcgetattr(&ours).expect("a terminal").local_modes, before.local_modes);
+    File::create(&ends).expect("a file");
+    assert!(process.0.wait().expect("it ends").success());
+    assert_eq!(tcgetattr(&ours).expect("a terminal").local_modes, before.local_modes);
 }

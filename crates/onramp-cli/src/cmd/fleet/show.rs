@@ -94,7 +94,8 @@ pub(crate) fn top(args: &TopArgs) -> Result<()> {
                 }
                 Err(error) => return Err(anyhow!("{error}")),
             };
-            output::print(&format!("{clear}{shown}"))?;
+            // Without a reader, the command ends.
+            output::show(&format!("{clear}{shown}"))?;
         }
         match answered {
             true => Ok(()),

@@ -15,7 +15,8 @@ use crate::output;
 /// Packets that wait in the wire are kept as far as the new qdiscs keep them. The command is for
 /// the wire of its own client (by the environment variable ONRAMP_WIRE), or else for the only wire
 /// of the user that runs. Values change the qdisc that has them: a rate that of `tbf`, `cake` or
-/// `netem`; delay, jitter and loss those of `netem`. If there is none, one is added.
+/// `netem`; delay, jitter and loss those of `netem`. If there is none, one is added, but not to a
+/// tree with classes or filters.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
