@@ -175,6 +175,8 @@ struct Counted {
 
 /// How long a link may take to send what it holds when all senders have ended, nanoseconds.
 const CLOSE_NS: u64 = 1_000_000_000;
+/// Most bytes of a payload that a link takes: a UDP datagram.
+const PAYLOAD_MAX: usize = 65_507;
 
 /// The time of the simulation, nanoseconds.
 fn now_ns() -> u64 {
@@ -218,6 +220,10 @@ impl Load {
         }
         if self.placement == Placement::Pinned && self.threads > processors {
             let what = format!("{} pinned threads, {processors} processors", self.threads);
+            return Err(LoadError::Range(what));
+        }
+        if self.payload > PAYLOAD_MAX {
+            let what = format!("payload {}: expected at most {PAYLOAD_MAX} bytes", self.payload);
             return Err(LoadError::Range(what));
         }
         if let Some(pacing) = self.pacing {

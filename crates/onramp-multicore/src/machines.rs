@@ -38,7 +38,7 @@ pub struct Description {
     pub l1_lines: u32,
     /// Number of lines in a core's second-level cache.
     pub l2_lines: u32,
-    /// Number of lines in the last-level cache.
+    /// Number of lines in the last-level cache, for people: the simulated one keeps all lines.
     pub llc_lines: u32,
     /// Size of a cache line in bytes.
     pub line_bytes: u32,
@@ -46,7 +46,8 @@ pub struct Description {
     pub l1: Parameter,
     /// A load from the own second-level cache.
     pub l2: Parameter,
-    /// A line that the other hardware thread of the core wrote.
+    /// A line that the other hardware thread of the core wrote, for people: in the simulation, the
+    /// hardware threads of a core share its caches, so that this is a hit.
     pub sibling: Parameter,
     /// An unmodified line from the last-level cache.
     pub llc: Parameter,
@@ -160,7 +161,11 @@ impl Description {
     pub fn read(text: &str) -> Result<Self, Unknown> {
         let this: Self = toml::from_str(text).map_err(|error| Unknown::in_file(text, &error))?;
         for (name, parameter) in this.parameters() {
-            let Parameter { low, high, .. } = *parameter;
+            let Parameter { low, high, ref unit, .. } = *parameter;
+            if let Some(unit) = unit.as_deref().filter(|unit| *unit != "ns") {
+                let what = "numbers are nanoseconds where the name has no unit; leave it out";
+                return Err(Unknown(format!("{name}: unit {unit:?}: {what}")));
+            }
             if !(low >= 0.0 && low <= high && high.is_finite()) {
                 return Err(Unknown(format!("{name}: {low} to {high} is no interval")));
             }
@@ -170,6 +175,11 @@ impl Description {
             let what =
                 "sockets, clusters, cores and threads are at least 1, line_bytes a power of 2";
             return Err(Unknown(what.to_owned()));
+        }
+        let processors: u64 = counts.into_iter().map(u64::from).product();
+        if processors > u16::MAX.into() {
+            let what = format!("{processors} processors: expected at most {}", u16::MAX);
+            return Err(Unknown(format!("sockets, clusters, cores and threads make {what}")));
         }
         Ok(this)
     }
@@ -289,6 +299,8 @@ mod tests {
         wrong("[l2]", "[l3]", &["l3"]);
         wrong("sockets = ", "sockets = 0 #", &["at least 1"]);
         wrong("low = ", "low = 1e9 #", &["is no interval"]);
+        wrong("cores = ", "cores = 65535 #", &[" processors: expected at most 65535"]);
+        wrong("[l2]\n", "[l2]\nunit = \"us\"\n", &["l2: unit \"us\"", "leave it out"]);
         let why = Description::named("xeon").unwrap_err().to_string();
         assert!(why.contains("\"xeon\"") && why.contains("xeon-6985p"), "{why}");
     }

@@ -10,7 +10,8 @@ pub struct Parameter {
     pub low: f64,
     /// The high end of the interval.
     pub high: f64,
-    /// The unit; nanoseconds if none is given.
+    /// The unit: `ns`, or none. Numbers are nanoseconds unless the name of the parameter has
+    /// another unit (`slice_ms`) or it is a ratio (`smt`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unit: Option<String>,
     /// Where the number comes from.
