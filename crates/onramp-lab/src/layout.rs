@@ -347,17 +347,21 @@ mod tests {
         for (pin, load) in [false, true].into_iter().flat_map(|pin| loads.map(|load| (pin, load))) {
             let window = Duration::from_millis(30);
             let plan = Plan { threads: vec![1, 3], window, rounds: 2, pin, load };
-            let (cells, told) = Steps::whole(|steps| run(&plan, steps));
-            let cells = cells.expect("Linux tells");
-            assert_eq!((cells.len(), told), (4, 8));
-            for cell in &cells {
-                assert_eq!(cell.rounds.len(), 2);
-                let whole = u64::from(load.burst().unwrap_or(1));
-                assert_eq!(cell.packets % whole, 0, "whole bursts: {load:?}, {cell:?}");
-                let known = |round: &Round| round.transactions_per_second.is_some();
-                assert!(cell.rounds.iter().all(|round| known(round) == (load != Load::Stream)));
-            }
-            assert!(cells.iter().any(|cell| cell.packets > 0), "somebody had a turn");
+            let had_turns = || {
+                let (cells, told) = Steps::whole(|steps| run(&plan, steps));
+                let cells = cells.expect("Linux tells");
+                assert_eq!((cells.len(), told), (4, 8));
+                for cell in &cells {
+                    assert_eq!(cell.rounds.len(), 2);
+                    let whole = u64::from(load.burst().unwrap_or(1));
+                    assert_eq!(cell.packets % whole, 0, "whole bursts: {load:?}, {cell:?}");
+                    let known = |round: &Round| round.transactions_per_second.is_some();
+                    assert!(cell.rounds.iter().all(|round| known(round) == (load != Load::Stream)));
+                }
+                cells.iter().any(|cell| cell.packets > 0)
+            };
+            // On a busy machine, no thread may get a processor in such short windows.
+            assert!((0..500).any(|_| had_turns()), "somebody had a turn");
         }
     }
 
