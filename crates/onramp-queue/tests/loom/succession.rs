@@ -165,7 +165,9 @@ fn a_successor_that_is_new_is_found() {
             second.settle();
             theirs.skip(1, &second);
         });
-        assert!(first.successor(KEY) != Some(2) || added.load(Relaxed), "it is there");
-        join([remover]);
+        let reader = spawn(move || {
+            assert!(first.successor(KEY) != Some(2) || added.load(Relaxed), "it is there");
+        });
+        join([remover, reader]);
     });
 }
