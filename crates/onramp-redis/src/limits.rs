@@ -132,7 +132,7 @@ mod tests {
     }
 
     /// Reading many limits takes no time that grows with the cube of their number: 2,000 of one
-    /// parent would need hours.
+    /// parent would need minutes.
     #[test]
     fn many_parts_are_read() {
         let mut written = BTreeMap::new();
