@@ -71,6 +71,8 @@ pub struct Host {
     asked: Option<Asked>,
     /// What is to be sent next, before the next tick.
     then: Option<Then>,
+    /// Whether the last answer was that to a report. A climb then waits for no other report.
+    has_reported: bool,
     next_tick: Instant,
     /// The members of the ledger at the place that is climbed from.
     beneath: Vec<MemberView>,
@@ -121,6 +123,7 @@ impl Host {
             target: floor,
             asked: None,
             then: None,
+            has_reported: false,
             next_tick: now,
             beneath: Vec::new(),
             due: None,
@@ -233,7 +236,9 @@ impl Host {
         }
         // Climbs must not keep the host from renewing its lease where each answer takes long: time
         // is left for this message and a report, if each takes less than a third of the lease.
-        let must_report = now >= self.next_tick && now + HOLD * 2 / 3 >= self.until;
+        // Where they take longer, reports and climbs take turns.
+        let must_report =
+            !self.has_reported && now >= self.next_tick && now + HOLD * 2 / 3 >= self.until;
         let waits = must_report && matches!(self.then, Some(Then::Climb { .. }));
         let then = if waits { None } else { self.then.take() };
         match then {
@@ -274,6 +279,7 @@ impl Host {
             return;
         }
         self.refused = None;
+        self.has_reported = true;
         self.answered = Some(now);
         self.held = answer.granted.min(want);
         self.sure = self.joined.floor;
@@ -298,6 +304,7 @@ impl Host {
             return;
         };
         self.asked = None;
+        self.has_reported = false;
         self.answered = Some(now);
         if decided {
             self.beneath = answer.members;

@@ -454,3 +454,19 @@ fn an_engine_that_is_far_away() {
     assert_eq!(lapses, 0);
     assert!(world.sum("tenant") > RATE * 9 / 10, "{}", world.sum("tenant"));
 }
+
+/// Where a message and its answer need longer, reports and climbs take turns, so that the hosts
+/// have their shares some of the time.
+#[test]
+fn an_engine_that_is_farther_away() {
+    let mut world = World::new(13, ms(200)..ms(210));
+    world.set("tenant", limit(RATE, 100, None)).expect("a sound limit");
+    for host in 0..10 {
+        world.join("tenant", 1);
+        world.set_demand(host, RATE);
+    }
+    world.run(world.now() + ms(8_000), |_| {});
+    let mut most = 0;
+    world.run(world.now() + ms(5_000), |world| most = most.max(world.sum("tenant")));
+    assert!(most > RATE / 4, "{most}");
+}
