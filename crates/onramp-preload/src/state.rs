@@ -224,7 +224,12 @@ impl State {
             out.keep(socket);
         }
         // In Linux, these drops are a success for the sender (`__NET_XMIT_BYPASS`).
-        let silent = [DropReason::Impaired, DropReason::Blackhole, DropReason::Unclassified];
+        let silent = [
+            DropReason::Impaired,
+            DropReason::Blackhole,
+            DropReason::Unclassified,
+            DropReason::Filter,
+        ];
         let told = verdict == Verdict::Dropped && why.is_none_or(|why| !silent.contains(&why));
         Ok(if told { Pushed::Dropped } else { Pushed::Taken })
     }

@@ -69,14 +69,17 @@ impl Line {
     }
 }
 
-/// Returns the words of a line. Spaces between quotes part no words, and a quote behind a backslash
-/// is none.
+/// Returns the words of a line. Spaces between quotes part no words. If a backslash stands in front
+/// of the first quote of a string, one stands in front of its last quote, too.
 fn words(line: &str) -> Vec<&str> {
-    let (mut quoted, mut escaped) = (false, false);
+    // Whether a backslash stands in front of the quote that began the present string.
+    let (mut string, mut escaped) = (None, false);
     let parts = |c: char| {
-        quoted ^= c == '"' && !escaped;
+        if c == '"' && string.is_none_or(|began| began == escaped) {
+            string = if string.is_none() { Some(escaped) } else { None };
+        }
         escaped = c == '\\' && !escaped;
-        !quoted && c.is_ascii_whitespace()
+        string.is_none() && c.is_ascii_whitespace()
     };
     line.split(parts).filter(|word| !word.is_empty()).collect()
 }

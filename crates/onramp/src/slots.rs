@@ -148,11 +148,10 @@ impl<D: Device> Slot<D> {
     }
 
     /// Whether the run `ran`, which the calling thread has made, left packets in the port: packets
-    /// that wait for their time or for the device, or that were staged meanwhile, or may be staged
-    /// from now on because the port is busy. If another thread has owned the port since, that
-    /// thread answers for them.
+    /// that wait for their time or for the device, or that other threads only stage because the
+    /// port is busy. If another thread has owned the port since, that thread answers for them.
     pub(crate) fn may_hold_packets(&self, ran: Ran) -> bool {
-        ran.again || self.port.stats().backlog.get() > 0 || !self.port.is_idle()
+        ran.again || self.port.stats().backlog.get() > 0 || self.port.is_busy()
     }
 
     /// Returns how often the port asked for a visit, and how many of these requests woke a runner.

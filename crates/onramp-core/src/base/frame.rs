@@ -491,10 +491,12 @@ impl VnetHeader {
 
 /// Whether the checksum that is missing is that of SCTP.
 fn is_sctp(pkt: &Packet, partial: PartialChecksum) -> bool {
+    if partial.offset != SCTP_CHECKSUM {
+        return false;
+    }
     let found = Dissected::of(pkt);
     let keys = found.keys();
-    partial.offset == SCTP_CHECKSUM
-        && keys.protocol == ip_proto::SCTP
+    keys.protocol == ip_proto::SCTP
         && keys.fragment == Fragment::No
         && keys.transport.and_then(|at| found.in_payload(at)) == Some(partial.start.into())
 }

@@ -28,12 +28,6 @@ impl<D: Device> Port<D> {
         self.intake.is_quiet() && self.stats.backlog.get() == 0
     }
 
-    /// Whether no thread owns the port, no packet is staged, and a push would send at once. While
-    /// other threads push or send, the answer may be wrong at once.
-    pub fn is_idle(&self) -> bool {
-        self.intake.is_idle()
-    }
-
     /// Whether the intake holds as many packets as it may. While other threads push or send, the
     /// answer may be wrong at once.
     pub fn is_full(&self) -> bool {

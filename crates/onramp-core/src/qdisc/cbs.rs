@@ -8,7 +8,7 @@
 //! Differs: `port_rate` gives the speed of the link; Linux asks the driver, and assumes 10 Mbit/s
 //! if the driver does not know. Parameters with which the qdisc could stop sending for ever are
 //! refused: a negative `sendslope` without an `idleslope`, and a negative `hicredit` or
-//! `idleslope`.
+//! `idleslope`. A change to an `idleslope` of 0 forgives missing credits, for the same reason.
 //! Invariant: a packet leaves only when the last packet has passed the link and the shaper's
 //! credits are not negative.
 
@@ -254,8 +254,7 @@ impl Qdisc for Cbs {
     fn change(&mut self, values: &Values<'_>, _cx: &mut Cx<'_>) -> bool {
         self.config = Config::new(values);
         if self.config.idle_slope == 0 {
-            // Nothing would give missing credits back. (In Linux, the qdisc then never sends
-            // again.)
+            // Nothing would give missing credits back.
             self.credits = self.credits.max(0);
         }
         true

@@ -7,7 +7,8 @@
 //!
 //! Source: B. Cully et al., "Remus: High Availability via Asynchronous Virtual Machine
 //! Replication", 2008; the help of `tc`; behaviour of Linux 7.2 `net/sched/sch_plug.c`.
-//! Differs: `limit` can be given together with a command.
+//! Differs: `limit` can be given together with a command. A reset forgets the buffers with their
+//! packets.
 //! Invariant: packets leave in the order they came, and no packet leaves that came after the mark
 //! of the last buffer that was released.
 

@@ -110,16 +110,18 @@ mod tests {
         let device = Box::new(onramp::dev::Null::default()) as Box<dyn onramp::Device>;
         let link = Link::devices([device]).build().expect("a link");
         tc(&link, "  qdisc  replace\troot handle 1: prio ").expect("a root");
-        let line = |pref: u32| {
+        let line = |pref: u32, string: &str| {
             format!(
-                "filter add parent 1:  pref {pref} protocol all basic match 'nbyte(\"a  b\" at 0)' \
+                "filter add parent 1:  pref {pref} protocol all basic match 'nbyte({string} at 0)' \
                  classid 1:3"
             )
         };
-        tc(&link, line(1)).expect("by tc");
-        link.change(line(2)).expect("by the link");
+        tc(&link, line(1, r#""a  b""#)).expect("by tc");
+        link.change(line(2, r#""a  b""#)).expect("by the link");
+        // No shell has taken these backslashes away.
+        tc(&link, line(3, r#"\"a  b\""#)).expect("by tc");
         let lines = link.setup().lines();
-        assert_eq!(lines.iter().filter(|line| line.contains("\"a  b\"")).count(), 2, "{lines:?}");
+        assert_eq!(lines.iter().filter(|line| line.contains("\"a  b\"")).count(), 3, "{lines:?}");
     }
 
     /// With the option `-s`, the listing of filters also shows what they have counted.

@@ -253,6 +253,11 @@ fn losses_are_no_error() {
     assert_eq!(world.counts().drops, [(DropReason::Impaired, 1)]);
     let mut world = World::new("nothing", "blackhole");
     assert_eq!(world.push(1, 0), Ok(Pushed::Taken));
+    let filter = "handle 1: prio\n\
+                  filter add dev d parent 1: protocol all matchall action drop";
+    let mut world = World::new("filter", filter);
+    assert_eq!(world.push(1, 0), Ok(Pushed::Taken));
+    assert_eq!(world.counts().drops, [(DropReason::Filter, 1)]);
     let mut world = World::new("limit", "netem delay 1ms limit 1");
     assert_eq!(world.push(1, 0), Ok(Pushed::Taken));
     assert_eq!(world.push(1, 0), Ok(Pushed::Dropped));

@@ -140,14 +140,18 @@ impl Link {
         let shared = self.shared();
         let mut plan = shared.open_plan().ok_or(PortError::Closed)?;
         tree.add_kinds(plan.tree.kinds()).map_err(PortError::Config)?;
-        if tree.facts().mtu == 0 {
-            // The tree says nothing of a device, so the link's device stays as it was.
-            let known = plan.tree.facts();
-            let fallback = tree.facts().fallback.clone().or_else(|| known.fallback.clone());
-            let facts = Facts { fallback, ..known.clone() };
-            let name = tree.device().or_else(|| plan.tree.device()).unwrap_or("link").to_owned();
-            tree.of_device(&name, facts);
-        }
+        // What the tree does not say of a device stays as it was.
+        let (own, known) = (tree.facts(), plan.tree.facts());
+        let or = |own: u32, known| if own == 0 { known } else { own };
+        let facts = Facts {
+            fallback: own.fallback.clone().or_else(|| known.fallback.clone()),
+            txqueuelen: or(own.txqueuelen, known.txqueuelen),
+            mtu: or(own.mtu, known.mtu),
+            dormant: if own.mtu == 0 { known.dormant } else { own.dormant },
+            ..known.clone()
+        };
+        let name = tree.device().or_else(|| plan.tree.device()).unwrap_or("link").to_owned();
+        tree.of_device(&name, facts);
         plan.tree = Arc::new(tree);
         plan.ingresses.iter().for_each(|ingress| ingress.set(&plan.tree));
         if shared.follow(&plan) {

@@ -3,7 +3,7 @@
 use onramp::dev::Null;
 use onramp::params::{Default, Param, Unit};
 use onramp::qdisc::{Changes, Kind};
-use onramp::{BuildError, Device, Kinds, Link, PortError, Setup, Spec};
+use onramp::{BuildError, Device, Facts, Kinds, Link, PortError, Setup, Spec};
 
 const LIMIT: Param = Param::new("limit", Unit::Packets, Default::Number(5), "packets held at most");
 
@@ -119,4 +119,12 @@ fn a_new_qdisc_leaves_the_device_as_it_was() {
     assert!(sender.flush(crate::common::LONG));
     assert_eq!(link.stats().sent, 1, "the blackhole was deleted");
     assert_eq!(link.add_port(null()).unwrap(), 1);
+    // A tree may say something of the device, but the link knows its ports.
+    let mut tree = Setup::default();
+    tree.of_device("d0", Facts { mtu: 1_514, txqueuelen: 50, ..Facts::default() });
+    tree.apply("qdisc add dev d0 root pfifo").unwrap();
+    link.set_tree(&tree).unwrap();
+    assert_eq!((link.setup().facts().txqueuelen, link.setup().device()), (50, Some("d0")));
+    link.change("qdisc del root").unwrap();
+    assert_eq!(link.add_port(null()).unwrap(), 2);
 }
