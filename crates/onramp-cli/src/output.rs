@@ -401,14 +401,14 @@ fn target(path: &Path) -> Result<PathBuf, String> {
 }
 
 fn temporary(path: &Path) -> io::Result<NamedTempFile> {
-    let folder = folder(path);
-    // The temporary file gets the mode 0666, from which the system removes the bits of the user's
-    // umask.
-    let mode = Permissions::from_mode(0o666);
-    let file = Builder::new().prefix(".onramp-").permissions(mode).tempfile_in(folder)?;
-    // Users who may not read the file that is replaced may not read the new one.
-    if let Ok(there) = fs::metadata(path) {
-        file.as_file().set_permissions(there.permissions())?;
+    // Users who may not read the file that is replaced may not read the new one at any time. The
+    // system removes the bits of the user's umask from the mode of a file that is made.
+    let there = fs::metadata(path).ok().map(|there| there.permissions());
+    let mode = there.clone().unwrap_or_else(|| Permissions::from_mode(0o666));
+    let file = Builder::new().prefix(".onramp-").permissions(mode).tempfile_in(folder(path))?;
+    // A file that is replaced keeps its mode, whatever the umask is.
+    if let Some(there) = there {
+        file.as_file().set_permissions(there)?;
     }
     Ok(file)
 }
@@ -471,6 +471,17 @@ mod tests {
         at("link").write("text").expect("it can be written");
         assert_eq!(fs::read(folder.path().join("plain")).expect("behind the link"), b"text");
         assert!(folder.path().join("link").is_symlink());
+    }
+
+    #[test]
+    fn a_file_that_is_replaced_keeps_its_mode() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("report");
+        fs::write(&path, "old").expect("ours");
+        fs::set_permissions(&path, Permissions::from_mode(0o602)).expect("ours");
+        Output::new(&path).expect("it can be written").write("new").expect("it can be written");
+        let mode = fs::metadata(&path).expect("it is there").permissions().mode();
+        assert_eq!((fs::read(&path).expect("ours"), mode & 0o777), (b"new".to_vec(), 0o602));
     }
 
     #[test]

@@ -309,7 +309,7 @@ impl Host {
     }
 
     /// Gives a device the wanted values of those properties that can change, except that a device
-    /// with qdiscs of its own is not set up yet.
+    /// with qdiscs or filters of its own is not set up yet.
     fn set(&mut self, commands: &mut Vec<String>, wanted: &Described) -> Result<(), Reply> {
         self.set_default(commands, wanted)?;
         let Some(device) = self.devices.get(&wanted.name) else { return Ok(()) };
@@ -374,8 +374,8 @@ impl Host {
     }
 }
 
-/// Whether a device is to be set up only when it has its qdiscs: a packet that came earlier would
-/// pass without them.
+/// Whether a device is to be set up only when it has its qdiscs and filters: a packet that came
+/// earlier would pass without them.
 fn waits_for_tree(device: &Netdev, wanted: &Described) -> bool {
-    wanted.up && !device.up && wanted.tree.root_id().is_some()
+    wanted.up && !device.up && !wanted.tree.lines().is_empty()
 }

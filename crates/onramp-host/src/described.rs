@@ -33,7 +33,7 @@ pub(super) struct Described {
     pub(super) address: [u8; 6],
     /// Whether a command chose the address. Otherwise it is random, and any other would do.
     pub(super) is_address_given: bool,
-    /// Whether the last call of `Host::configure` described the device.
+    /// Whether the last call of `Host::configure` that succeeded described the device.
     pub(super) is_configured: bool,
     pub(super) up: bool,
     pub(super) tree: Arc<Setup>,

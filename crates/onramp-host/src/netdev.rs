@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use onramp_core::{Facts, Kinds};
-use onramp_dev::Receiver;
+use onramp_core::{Clock as _, Facts, Kinds};
+use onramp_dev::{MonotonicClock, Receiver};
 use onramp_queue::DropReason;
 
 use super::What;
@@ -46,7 +46,8 @@ pub(crate) struct Netdev {
     pub(crate) address: [u8; 6],
     /// Whether a command chose the hardware address. Otherwise it is random.
     pub(crate) is_address_given: bool,
-    /// Whether the last call of `Host::configure` described the device, under whatever name.
+    /// Whether the last call of `Host::configure` that succeeded described the device, under
+    /// whatever name.
     pub(crate) is_configured: bool,
     /// The link through which the device sends.
     pub(crate) link: Link,
@@ -285,11 +286,10 @@ impl Netdevs {
     pub(crate) fn close(&mut self, timeout: Duration) {
         self.by_name.clear();
         let devices = std::mem::take(&mut self.by_index);
-        let Some(first) = devices.values().next() else { return };
-        let end = first.link.now() + timeout;
+        let end = MonotonicClock.now() + timeout;
         for device in devices.into_values() {
             // While one device is closed, the later ones go on sending.
-            let left = end.since(device.link.now());
+            let left = end.since(MonotonicClock.now());
             device.close(Duration::from_nanos(left));
         }
     }

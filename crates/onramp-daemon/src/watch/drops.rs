@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use onramp::DropReason;
 use serde_json::{Value, json};
 
 use crate::snapshot::{Device, Name, Qdisc, Queue, Snapshot};
@@ -74,7 +75,9 @@ fn grown<'q>(
     let qdiscs: Vec<&Qdisc> = queue.qdiscs.iter().filter(|qdisc| qdisc.kind != "mq").collect();
     let known = before.into_iter().flatten();
     let known = known.filter(|(key, _)| (key.0, key.1) == (device.index, queue.queue));
-    if qdiscs.is_empty() && known.clone().any(|(key, _)| key.2.is_some()) {
+    // The qdiscs of a dead port never answer again.
+    let is_dead = queue.drops.contains_key(DropReason::PortDead.name());
+    if qdiscs.is_empty() && !is_dead && known.clone().any(|(key, _)| key.2.is_some()) {
         // The qdiscs have not answered in time. The next snapshot is compared with the previous
         // one.
         now.extend(known.map(|(key, seen)| (key.clone(), *seen)));

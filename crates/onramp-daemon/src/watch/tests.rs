@@ -262,6 +262,18 @@ fn counts_that_go_are_no_drops() {
     assert_eq!(lines(&told), ["7 packets on d0 fq_codel 10: congested"]);
 }
 
+/// The qdiscs of a dead port never answer again. What it drops is told all the same.
+#[test]
+fn drops_of_a_dead_port_are_told() {
+    let mut drops = Drops::default();
+    let mut device = steady("d0", 1, 1, 1);
+    drops.since(&at(0, vec![device.clone()]));
+    device.queues[0].qdiscs.clear();
+    device.queues[0].drops.insert("port_dead".into(), 7);
+    let told = drops.since(&at(1, vec![device]));
+    assert_eq!(lines(&told), ["7 packets on d0 queue 0 port_dead"]);
+}
+
 /// Makes a hub whose host has devices with these names.
 fn host(names: &[&str]) -> Hub {
     let hub = Hub::default();

@@ -64,6 +64,10 @@ fn a_device_goes_up_with_its_qdiscs() {
     assert!(grow.contains("tc qdisc ") && grow.contains("tbf rate 1mbit"), "{grow}");
     assert_eq!(up, "ip link set dev d0 up");
     assert!(out(&mut host, "tc qdisc show dev d0").starts_with("qdisc tbf 1: root "));
+    let filters = "tc qdisc add dev d0 clsact\n\
+                   tc filter add dev d0 egress protocol all matchall action drop\n";
+    let took = steps(&mut Host::new(), &format!("ip link add d0 up type dummy\n{filters}"));
+    assert_eq!(took.last().map(String::as_str), Some("ip link set dev d0 up"), "{took:?}");
 }
 
 #[test]
