@@ -172,13 +172,12 @@ impl Tally {
         number
     }
 
-    /// Adds to a counter of the process and, if there is a flow, to that of the flow. One thread at
-    /// a time may call it.
+    /// Adds to a counter of the process and to that of the flow. One thread at a time may call it.
     ///
     /// # Panics
     ///
     /// Panics if [`flow`](Self::flow) has not returned the number of the flow.
-    pub fn add(&self, flow: Option<usize>, count: Count, by: u64) {
+    pub fn add(&self, flow: usize, count: Count, by: u64) {
         self.add_at(flow, count as usize, by);
     }
 
@@ -187,7 +186,7 @@ impl Tally {
     /// # Panics
     ///
     /// Panics if [`flow`](Self::flow) has not returned the number of the flow.
-    pub fn dropped(&self, flow: Option<usize>, reason: DropReason) {
+    pub fn dropped(&self, flow: usize, reason: DropReason) {
         self.add_at(flow, COUNTS + reason as usize, 1);
     }
 
@@ -204,10 +203,8 @@ impl Tally {
         counts.held()
     }
 
-    fn add_at(&self, flow: Option<usize>, at: usize, by: u64) {
-        self.set(at, self.get(at) + by);
-        if let Some(flow) = flow {
-            let at = PART * (1 + flow) + at;
+    fn add_at(&self, flow: usize, at: usize, by: u64) {
+        for at in [at, PART * (1 + flow) + at] {
             self.set(at, self.get(at) + by);
         }
     }

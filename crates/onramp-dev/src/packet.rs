@@ -285,8 +285,9 @@ impl PacketSocket {
     /// # Errors
     ///
     /// `AlreadyExists` if the receiver has been asked for before. Otherwise the error of the
-    /// kernel: if the interface is gone; if another program uses the `fanout` group for another
-    /// kind of sockets; in Linux before 6.15, also if there is a group and the interface is down.
+    /// kernel: if the interface is gone; if there is a `fanout` group that another program uses for
+    /// another kind of sockets, or for which the program has no `CAP_NET_RAW` any more; in Linux
+    /// before 6.15, also if there is a group and the interface is down.
     pub fn receiver(&mut self) -> io::Result<PacketReceiver> {
         let Some(fd) = self.other.take() else {
             let name = &self.name;
@@ -317,6 +318,10 @@ impl PacketSocket {
         fd.set_deaf(true)?;
         fd.bind(self.index, true)?;
         fd.join(group)?;
+        // A frame that another CPU had begun to deliver before the socket joined may still be on
+        // its way to this socket alone. The kernel waits for all such deliveries when it closes a
+        // packet socket.
+        drop(PacketFd::open()?);
         fd.set_deaf(false)
     }
 

@@ -239,9 +239,7 @@ impl Host {
         // Where they take longer, reports and climbs take turns.
         let must_report =
             !self.has_reported && now >= self.next_tick && now + HOLD * 2 / 3 >= self.until;
-        let waits = must_report && matches!(self.then, Some(Then::Climb { .. }));
-        let then = if waits { None } else { self.then.take() };
-        match then {
+        match self.then.take_if(|then| *then == Then::Report || !must_report) {
             Some(Then::Report) => return Some(self.report(now, true)),
             Some(Then::Climb { at, claim, want }) => {
                 let climb = Some((at, claim.clone(), want.is_some()));

@@ -436,17 +436,24 @@ fn a_thousand_hosts() {
     }
 }
 
-/// Hosts keep their leases where a message and its answer need 0.3 s: what they tell the ledgers
-/// above does not keep them from it.
-#[test]
-fn an_engine_that_is_far_away() {
-    let mut world = World::new(13, ms(140)..ms(150));
+/// Ten hosts that want everything, eight seconds after they joined a limit with groups. Each way to
+/// the engine takes as long as `way` says.
+fn far_away(way: std::ops::Range<Duration>) -> World {
+    let mut world = World::new(13, way);
     world.set("tenant", limit(RATE, 100, None)).expect("a sound limit");
     for host in 0..10 {
         world.join("tenant", 1);
         world.set_demand(host, RATE);
     }
     world.run(world.now() + ms(8_000), |_| {});
+    world
+}
+
+/// Hosts keep their leases where a message and its answer need 0.3 s: what they tell the ledgers
+/// above does not keep them from it.
+#[test]
+fn an_engine_that_is_far_away() {
+    let mut world = far_away(ms(140)..ms(150));
     let mut lapses = 0;
     world.run(world.now() + ms(5_000), |world| {
         lapses += (0..10).filter(|host| world.now() >= world.host(*host).until()).count();
@@ -459,13 +466,7 @@ fn an_engine_that_is_far_away() {
 /// have their shares some of the time.
 #[test]
 fn an_engine_that_is_farther_away() {
-    let mut world = World::new(13, ms(200)..ms(210));
-    world.set("tenant", limit(RATE, 100, None)).expect("a sound limit");
-    for host in 0..10 {
-        world.join("tenant", 1);
-        world.set_demand(host, RATE);
-    }
-    world.run(world.now() + ms(8_000), |_| {});
+    let mut world = far_away(ms(200)..ms(210));
     let mut most = 0;
     world.run(world.now() + ms(5_000), |world| most = most.max(world.sum("tenant")));
     assert!(most > RATE / 4, "{most}");

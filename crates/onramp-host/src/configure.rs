@@ -284,9 +284,14 @@ impl Host {
 
     /// Gives a device the wanted properties and the wanted tree of qdiscs.
     fn equip(&mut self, commands: &mut Vec<String>, wanted: &Described) -> Result<(), Reply> {
-        self.set(commands, wanted)?;
+        self.set_default(commands, wanted)?;
+        // A packet that came before the qdiscs and filters are there would pass without them.
+        let device = self.devices.get(&wanted.name);
+        let goes_up = wanted.up && device.is_some_and(|device| !device.up);
+        let waits = goes_up && !wanted.tree.lines().is_empty();
+        self.set(commands, wanted, waits)?;
         self.grow(commands, wanted)?;
-        match self.devices.get(&wanted.name).is_some_and(|device| waits_for_tree(device, wanted)) {
+        match waits {
             true => self.ip(commands, format!("link set dev {} up", wanted.name)),
             false => Ok(()),
         }
@@ -308,10 +313,14 @@ impl Host {
         self.ip(commands, format!("link set dev {} txqueuelen {first} up", wanted.name))
     }
 
-    /// Gives a device the wanted values of those properties that can change, except that a device
-    /// with qdiscs or filters of its own is not set up yet.
-    fn set(&mut self, commands: &mut Vec<String>, wanted: &Described) -> Result<(), Reply> {
-        self.set_default(commands, wanted)?;
+    /// Gives a device the wanted values of those properties that can change, but does not set it up
+    /// if it `waits` for its qdiscs.
+    fn set(
+        &mut self,
+        commands: &mut Vec<String>,
+        wanted: &Described,
+        waits: bool,
+    ) -> Result<(), Reply> {
         let Some(device) = self.devices.get(&wanted.name) else { return Ok(()) };
         let mut line = String::new();
         if wanted.is_address_given && device.address != wanted.address {
@@ -323,7 +332,7 @@ impl Host {
         if device.txqueuelen != wanted.txqueuelen {
             line += &format!(" txqueuelen {}", wanted.txqueuelen);
         }
-        if device.up != wanted.up && !waits_for_tree(device, wanted) {
+        if device.up != wanted.up && !waits {
             line += if wanted.up { " up" } else { " down" };
         }
         if line.is_empty() {
@@ -372,10 +381,4 @@ impl Host {
         device.describe();
         Ok(())
     }
-}
-
-/// Whether a device is to be set up only when it has its qdiscs and filters: a packet that came
-/// earlier would pass without them.
-fn waits_for_tree(device: &Netdev, wanted: &Described) -> bool {
-    wanted.up && !device.up && !wanted.tree.lines().is_empty()
 }

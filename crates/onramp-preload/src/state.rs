@@ -210,7 +210,7 @@ impl State {
         packet.set_dest(datagram.remote);
         packet.len = wire_len(datagram);
         let cost = self.cost(&packet);
-        self.tally.add(Some(flow), Count::Datagrams, 1);
+        self.tally.add(flow, Count::Datagrams, 1);
         self.waiting[route as usize] += 1;
         let known = self.sockets.entry(socket).or_default();
         known.held += 1;
@@ -224,14 +224,17 @@ impl State {
             out.keep(socket);
         }
         // In Linux, these drops are a success for the sender (`__NET_XMIT_BYPASS`).
-        let silent = [
-            DropReason::Impaired,
-            DropReason::Blackhole,
-            DropReason::Unclassified,
-            DropReason::Filter,
-        ];
-        let told = verdict == Verdict::Dropped && why.is_none_or(|why| !silent.contains(&why));
-        Ok(if told { Pushed::Dropped } else { Pushed::Taken })
+        let is_silent = matches!(
+            why,
+            Some(
+                DropReason::Impaired
+                    | DropReason::Blackhole
+                    | DropReason::Unclassified
+                    | DropReason::Filter
+            )
+        );
+        let is_told = verdict == Verdict::Dropped && !is_silent;
+        Ok(if is_told { Pushed::Dropped } else { Pushed::Taken })
     }
 
     /// Sends all datagrams that may leave. Returns the kernel's error if it refused the datagram
@@ -296,7 +299,7 @@ impl State {
         let refused = self.refused.entry(socket).or_default();
         if !self.charges && refused.bytes + size > REFUSED_MAX {
             let flow = self.routes[route_of(&packet)].1;
-            self.tally.dropped(Some(flow), DropReason::NoBuffers);
+            self.tally.dropped(flow, DropReason::NoBuffers);
             self.refund(&packet, out);
             return;
         }
@@ -351,11 +354,11 @@ impl State {
         match sent {
             Err(Errno::AGAIN) => return Ok(Some(packet)),
             Ok(()) => {
-                self.tally.add(Some(flow), Count::Sent, 1);
-                self.tally.add(Some(flow), Count::SentBytes, packet.len.into());
-                self.tally.add(Some(flow), Count::Marked, marked.into());
+                self.tally.add(flow, Count::Sent, 1);
+                self.tally.add(flow, Count::SentBytes, packet.len.into());
+                self.tally.add(flow, Count::Marked, marked.into());
             }
-            Err(error) => self.tally.dropped(Some(flow), reason(error)),
+            Err(error) => self.tally.dropped(flow, reason(error)),
         }
         self.refund(&packet, out);
         match sent {
@@ -369,7 +372,7 @@ impl State {
         for cookie in self.tree.take_copies() {
             let number = route_in(cookie);
             let (route, flow) = &self.routes[number];
-            self.tally.add(Some(*flow), Count::Made, 1);
+            self.tally.add(*flow, Count::Made, 1);
             self.sockets.entry(route.socket).or_default().held += 1;
             self.waiting[number] += 1;
         }
@@ -384,7 +387,7 @@ impl State {
             if own == Some(serial_of(&packet)) {
                 why = Some(reason);
             }
-            self.tally.dropped(Some(flow), reason);
+            self.tally.dropped(flow, reason);
             self.refund(&packet, out);
         }
         why

@@ -151,6 +151,20 @@ fn paste(block: &str) -> String {
     text
 }
 
+/// The filters that the guide shows for packets that come in or leave are understood.
+#[test]
+fn the_filters_of_the_guide_are_read() {
+    let guide = include_str!("../../../../docs/tc.md").replace("\\\n", " ");
+    let mut tree = onramp::Setup::default();
+    tree.apply("qdisc add dev lan clsact").expect("a place for filters");
+    let lines = guide.lines().filter_map(|line| line.strip_prefix("onramp tc "));
+    let lines: Vec<_> = lines.filter(|line| line.starts_with("filter add dev lan ")).collect();
+    assert_eq!(lines.len(), 3);
+    for line in lines {
+        tree.apply(line).unwrap_or_else(|error| panic!("{line}: {error}"));
+    }
+}
+
 /// The blocks of README.md and docs/tc.md work when they are pasted whole, and move packets.
 #[test]
 fn the_blocks_of_the_pages_work() {

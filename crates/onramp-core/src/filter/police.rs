@@ -259,7 +259,7 @@ impl Line {
             // As in `tc`, zero means that there is no such rate.
             "pkts_rate" => {
                 let rate = words.number(word, u32::MAX)?;
-                self.packet_rate = Some(rate.into()).filter(|rate| *rate > 0);
+                self.packet_rate = (rate > 0).then_some(rate.into());
             }
             "pkts_burst" => self.packet_burst = Some(words.number(word, u32::MAX)?.into()),
             "linklayer" => {

@@ -45,17 +45,17 @@ fn counts_are_read_as_they_were_counted() {
     let remote = "[2001:db8::9]:65535".parse().ok();
     let flow = first.flow(local, remote);
     let other = first.flow(remote, None);
-    first.add(Some(flow), Count::Datagrams, 5);
-    first.add(Some(other), Count::Datagrams, 1);
-    first.add(Some(flow), Count::Made, 2);
-    first.add(Some(flow), Count::Sent, 3);
-    first.add(Some(flow), Count::SentBytes, 300);
-    first.add(Some(flow), Count::Marked, 2);
-    first.dropped(Some(flow), DropReason::Overlimit);
-    first.dropped(None, DropReason::Cancelled);
+    first.add(flow, Count::Datagrams, 5);
+    first.add(other, Count::Datagrams, 1);
+    first.add(flow, Count::Made, 2);
+    first.add(flow, Count::Sent, 3);
+    first.add(flow, Count::SentBytes, 300);
+    first.add(flow, Count::Marked, 2);
+    first.dropped(flow, DropReason::Overlimit);
+    first.dropped(other, DropReason::Cancelled);
     first.around();
     assert_eq!(first.held(), 3);
-    second.add(None, Count::Datagrams, 1);
+    second.add(second.flow(None, None), Count::Datagrams, 1);
     let all = Process::read_all(&folder.0).expect("they are there");
     assert_eq!(all.len(), 2);
     let read = &all[0];
@@ -89,7 +89,7 @@ fn flows_without_a_place_are_counted_together() {
     for port in 1..=FLOWS_MAX + 5 {
         let port = u16::try_from(port).expect("a port");
         let flow = tally.flow(None, Some(SocketAddr::from(([127, 0, 0, 1], port))));
-        tally.add(Some(flow), Count::Datagrams, 1);
+        tally.add(flow, Count::Datagrams, 1);
     }
     let read = Process::read_all(&folder.0).expect("it is there").remove(0);
     assert_eq!(read.flows.len(), FLOWS_MAX);

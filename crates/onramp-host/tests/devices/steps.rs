@@ -52,7 +52,8 @@ fn devices_are_made_and_set_in_one_step_each() {
     assert_eq!(names, ["d0"]);
 }
 
-/// A device is set up when it has its qdiscs: a packet that came earlier would pass without them.
+/// A device is set up only when it has its qdiscs: a packet that came earlier would pass without
+/// them.
 #[test]
 fn a_device_goes_up_with_its_qdiscs() {
     let mut host = Host::new();

@@ -147,7 +147,6 @@ impl Link {
             fallback: own.fallback.clone().or_else(|| known.fallback.clone()),
             txqueuelen: or(own.txqueuelen, known.txqueuelen),
             mtu: or(own.mtu, known.mtu),
-            dormant: if own.mtu == 0 { known.dormant } else { own.dormant },
             ..known.clone()
         };
         let name = tree.device().or_else(|| plan.tree.device()).unwrap_or("link").to_owned();

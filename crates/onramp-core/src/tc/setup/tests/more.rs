@@ -438,16 +438,3 @@ fn bands_that_go_take_their_qdiscs_along() {
     assert_eq!(tree.children(1).collect::<Vec<_>>(), [(2, 2)]);
     assert_eq!(tree.taken().len(), 2);
 }
-
-/// The filters that the guide shows for packets that come in or leave are understood.
-#[test]
-fn the_filters_of_the_guide_are_read() {
-    let page = include_str!("../../../../../../docs/tc.md").replace("\\\n", " ");
-    let mut tree = setup(&["qdisc add dev lan clsact"]);
-    let lines = page.lines().filter_map(|line| line.strip_prefix("onramp tc "));
-    let lines: Vec<_> = lines.filter(|line| line.starts_with("filter add dev lan ")).collect();
-    assert_eq!(lines.len(), 3);
-    for line in lines {
-        tree.apply(line).unwrap_or_else(|error| panic!("{line}: {error}"));
-    }
-}
