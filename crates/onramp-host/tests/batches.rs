@@ -2,11 +2,11 @@
 //! processor time of this process for batches of two lengths; other programs do not count. It is a
 //! program of its own with a single test, because the time is that of all threads.
 
-use std::fs;
 use std::path::Path;
 
 use onramp_core::{Instant, Setup, Tree};
 use onramp_host::Host;
+use rustix::time::{ClockId, clock_gettime};
 
 /// The length of the short batches: so many classes, and half as many filters again.
 const SHORT: usize = 1_000;
@@ -120,13 +120,11 @@ fn lines(part: Part, count: usize) -> Vec<String> {
     }
 }
 
-/// Returns the processor time that this process has used, in hundredths of a second.
+/// Returns the processor time that this process has used, in nanoseconds.
 fn used() -> u64 {
-    let stat = fs::read_to_string("/proc/self/stat").expect("Linux has it");
-    // The program's name, in parentheses, may contain spaces. Behind it, the 12th and 13th words
-    // are the time in the program and the time in the kernel.
-    let words = stat.rsplit(')').next().unwrap_or_default().split_whitespace().skip(11).take(2);
-    words.map(|word| word.parse::<u64>().expect("a number")).sum()
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    let part = |value: i64| u64::try_from(value).expect("no time is negative");
+    part(time.tv_sec) * 1_000_000_000 + part(time.tv_nsec)
 }
 
 /// Returns the processor time of adding and of deleting `count` classes and filters.
