@@ -48,7 +48,8 @@ impl Completion {
         self.0.drop_reason.map(DropReason::name)
     }
 
-    /// When the link accepted it, in seconds of ``time.monotonic()``.
+    /// When the link accepted it, in seconds of ``time.monotonic()``. Behind ``series``, or
+    /// ``netem`` with a qdisc below it: when it came to the last qdisc.
     #[getter]
     fn accepted(&self) -> f64 {
         monotonic(self.0.pushed_ns)

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use crate::shell::{cargo, run as shell, timed};
+use crate::shell::{cargo, root, run as shell, timed};
 use crate::{Failure, Outcome, api, checks, deb, mutants, python, readme, suite, tidy};
 
 type Check = (&'static str, fn() -> Outcome);
@@ -188,11 +188,21 @@ fn clippy() -> Outcome {
 
 fn docs() -> Outcome {
     let private = "--document-private-items";
+    let unable = |error| Failure::Unable(format!("docs: {error}"));
     // `cargo doc` leaves the program out, because it has the name of a library.
     let program = ["rustdoc", "-p", "onramp-cli", "--bin", "onramp", "--", private];
     shell(cargo(&program).env("RUSTDOCFLAGS", "-D warnings"))?;
     let mut libraries = cargo(&["doc", "--workspace", "--no-deps", private]);
-    shell(libraries.env("RUSTDOCFLAGS", "-D warnings"))
+    shell(libraries.env("RUSTDOCFLAGS", "-D warnings"))?;
+    // The command of the README shows the library, with a map of its types on the first page.
+    let readme = cargo(&["doc", "--no-deps"]).output().map_err(unable)?;
+    let said = String::from_utf8_lossy(&readme.stderr);
+    let page = fs::read_to_string(root().join("target/doc/onramp/index.html")).map_err(unable)?;
+    let has_map = ["struct.Link.html", "struct.TreeOf.html"].iter().all(|to| page.contains(to));
+    match readme.status.success() && !said.contains("collision") && has_map {
+        true => Ok(()),
+        false => Err(Failure::Failed(format!("`cargo doc --no-deps` shows no library: {said}"))),
+    }
 }
 
 #[cfg(test)]

@@ -182,6 +182,9 @@ fn blocks(page: &str) -> Result<Vec<Block<'_>>, String> {
             continue;
         }
         if line.starts_with(FENCE) {
+            if line == FENCE {
+                return Err(wrong("say what the block is: sh, text, json, ..."));
+            }
             let inside = lines.by_ref().map(|(_, line)| line.get(indent..).unwrap_or_default());
             let text: Vec<&str> = inside.take_while(|line| *line != FENCE).collect();
             if line == "```sh" {
@@ -444,6 +447,7 @@ mod tests {
             ),
             ("<!-- readme: not run\n-->", "1: the comment must end on its line"),
             ("<!-- readme: skip -->\n```sh\n```", "1: unknown comment: skip"),
+            ("a\n\n```\nls\n```\n", "3: say what the block is"),
             ("<!-- readme: needs root -->\n\n```sh\n```", "2: the comment above is not followed"),
             ("<!-- readme: needs root -->\n", "the page ends with a comment"),
         ] {

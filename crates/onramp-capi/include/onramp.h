@@ -183,11 +183,12 @@ typedef struct onramp_options {
     /* `ONRAMP_NO_GSO`, `ONRAMP_TXTIME`: only for links over sockets. */
     uint32_t flags;
     /* Lines of tc that describe the tree in front of each port, such as `qdisc add root handle 1:
-     * htb default 1`. NULL: fq, in which a flow with a rate below 100 Mbit/s pauses after each
-     * packet. */
+     * htb default 1`. NULL: fq, in which a flow with a rate of up to 100 Mbit/s pauses after each
+     * packet. With `fq` here it sends a quantum before it pauses, as in Linux. */
     const char *tc;
     /* Most packets of a sender in flight (accepted, neither sent nor dropped), up to 32,768; 0:
-     * the default, 96 packets and 1 MiB, and fewer if there are many senders. */
+     * the default, 96 packets and 1 MiB, and fewer if there are many senders and `credit_bytes` is
+     * 0, too. */
     uint32_t credit_packets;
     /* Most bytes of payload of a sender in flight; 0: 1 MiB. */
     uint32_t credit_bytes;
@@ -289,7 +290,8 @@ typedef struct onramp_completion {
     uint64_t cookie;
     /* Key of the flow. */
     uint64_t flow;
-    /* When the packet was accepted, ns of CLOCK_MONOTONIC. */
+    /* When the packet was accepted, ns of CLOCK_MONOTONIC. Behind `series`, or `netem` with a
+     * qdisc below it: when it came to the last qdisc. */
     uint64_t pushed_ns;
     /* When the packet left or was dropped, ns of CLOCK_MONOTONIC; `UINT64_MAX`: unknown. */
     uint64_t left_ns;

@@ -88,11 +88,12 @@ pub struct Options {
     /// `ONRAMP_NO_GSO`, `ONRAMP_TXTIME`: only for links over sockets.
     pub flags: u32,
     /// Lines of tc that describe the tree in front of each port, such as `qdisc add root handle 1:
-    /// htb default 1`. NULL: fq, in which a flow with a rate below 100 Mbit/s pauses after each
-    /// packet.
+    /// htb default 1`. NULL: fq, in which a flow with a rate of up to 100 Mbit/s pauses after each
+    /// packet. With `fq` here it sends a quantum before it pauses, as in Linux.
     pub tc: *const c_char,
     /// Most packets of a sender in flight (accepted, neither sent nor dropped), up to 32,768; 0:
-    /// the default, 96 packets and 1 MiB, and fewer if there are many senders.
+    /// the default, 96 packets and 1 MiB, and fewer if there are many senders and `credit_bytes` is
+    /// 0, too.
     pub credit_packets: u32,
     /// Most bytes of payload of a sender in flight; 0: 1 MiB.
     pub credit_bytes: u32,
@@ -163,7 +164,8 @@ pub struct CompletionValue {
     pub cookie: u64,
     /// Key of the flow.
     pub flow: u64,
-    /// When the packet was accepted, ns of CLOCK_MONOTONIC.
+    /// When the packet was accepted, ns of CLOCK_MONOTONIC. Behind `series`, or `netem` with a
+    /// qdisc below it: when it came to the last qdisc.
     pub pushed_ns: u64,
     /// When the packet left or was dropped, ns of CLOCK_MONOTONIC; `UINT64_MAX`: unknown.
     pub left_ns: u64,

@@ -48,7 +48,8 @@ fn warning(name: &str, lost_ns: u64) -> String {
     let lost = Duration::from_nanos(lost_ns);
     format!(
         "{name}: threads came too late to send its packets, and its shapers have lost the rate of \
-         {lost:.1?}: give the daemon a higher priority (`nice -n -10 onramp daemon`), or let \
+         {lost:.1?}: give the daemon a higher priority (`nice -n -10 onramp daemon`, or \
+         `chrt -f 10 onramp daemon`), or let \
          devices catch up on more lateness (--catch-up); further losses of {name} are only counted \
          (onramp_lost_seconds_total in the metrics)"
     )

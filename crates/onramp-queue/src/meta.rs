@@ -13,8 +13,8 @@ pub struct Meta {
     /// packet leaves its port, the field gets the time at which the device took the packet, or at
     /// which the port dropped it.
     pub txtime_ns: u64,
-    /// Time at which the packet was pushed, in nanoseconds on the link's clock. `netem` overwrites
-    /// this time when it passes the packet to a child qdisc.
+    /// Time at which the packet was pushed, in nanoseconds on the link's clock. `netem` and
+    /// `series` overwrite this time when they pass the packet to another qdisc.
     pub enqueued_ns: u64,
     /// A number that the sender chooses and that the packet's completion (the report of what became
     /// of the packet) contains. Onramp never reads the number.

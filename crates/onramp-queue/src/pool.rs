@@ -74,7 +74,8 @@ impl Credits {
 
 /// The report on a packet that came home: what became of it, and when.
 ///
-/// The time that a packet spent in its port is `left_ns - pushed_ns`.
+/// The time that a packet spent in its port, or in the last stage of a tree with stages, is
+/// `left_ns - pushed_ns`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completion {
     /// Key of the packet's flow ([`Meta::flow`](crate::Meta::flow)).
@@ -88,8 +89,9 @@ pub struct Completion {
     /// Number of payload bytes by which the packet used up the credits of its pool
     /// ([`Credits::bytes`]).
     pub payload: u32,
-    /// Time at which the packet was pushed, in nanoseconds on the link's clock. `netem` with a
-    /// child qdisc moves this time to the instant at which it passed the packet to the child.
+    /// Time at which the packet was pushed, in nanoseconds on the link's clock. `series`, and
+    /// `netem` with a child qdisc, move this time to the instant at which they passed the packet
+    /// on, because the next qdisc judges by it how long the packet has waited there.
     pub pushed_ns: u64,
     /// Time at which the device took the packet, or at which the port dropped it, in nanoseconds on
     /// the link's clock; never before `pushed_ns`. It is the time at which the thread that sent or

@@ -30,6 +30,10 @@ for name in eth0 eth1; do
     echo 1 > /proc/sys/net/ipv6/conf/$name/disable_ipv6
     ip link set $name up
 done
+# Until the kernel has noticed that there is a carrier, it sends nothing.
+for space in c s; do
+    until ip -n $space -o link show e0 | grep -q 'state UP'; do sleep 0.02; done
+done
 interfaces='eth0 eth1'
 client() { ip netns exec c \"$@\"; }
 server() { ip netns exec s \"$@\"; }
@@ -207,9 +211,10 @@ finish
         assert_conserved(&read_json(&folder.path().join("shaped.json")));
         let rate = received(&folder.path().join("tcp.json"));
         rates.push((rate, least));
-        // 1,448 of each 1,514 bytes are data, so 9.56 Mbit/s are possible, also on a busy machine.
-        assert!(rate < 9.9, "{rates:?}");
-        if rate > 8.0 && least < 25.0 {
+        // 1,448 of each 1,514 bytes are data, so 9.56 Mbit/s are possible. On a busy machine,
+        // iperf3 can begin its measurement late, when bytes have come already.
+        assert!(rates.iter().filter(|(rate, _)| *rate >= 9.9).count() < 2, "{rates:?}");
+        if (8.0..9.9).contains(&rate) && least < 25.0 {
             return;
         }
     }

@@ -55,13 +55,15 @@ fn wait_until(what: &str, mut is: impl FnMut() -> bool) {
     );
 }
 
-/// On devices of all types, with and without a qdisc that drops or keeps packets, each packet was
-/// sent, or dropped for a reason, or is still in the device.
+/// On devices of all types that need no root, with and without a qdisc that drops or keeps packets,
+/// each packet was sent, or dropped for a reason, or is still in the device.
 #[test]
 fn no_packet_is_unaccounted_for() {
     let sink = UdpSocket::bind("127.0.0.1:0").expect("a socket");
     let udp =
         format!("ip link add u0 up type udp local 127.0.0.1 remote {}", sink.local_addr().unwrap());
+    let folder = tempfile::tempdir().expect("a folder");
+    let pcap = format!("ip link add c0 up type pcap file {}/c.pcapng", folder.path().display());
     let (daemon, mut client) = running(&[
         "ip link add d0 up numtxqueues 2 type dummy",
         "ip link add d1 up type dummy",
@@ -69,6 +71,7 @@ fn no_packet_is_unaccounted_for() {
         "ip link add v0 up type veth peer name v1 up",
         "ip link add l0 up type loopback",
         &udp,
+        &pcap,
         "tc qdisc add dev d1 root handle 1: tbf rate 1mbit burst 2000 limit 6000",
         "tc qdisc add dev d2 root handle 1: netem delay 200s loss 20%",
     ]);
@@ -80,6 +83,7 @@ fn no_packet_is_unaccounted_for() {
         ("v0", Some(1_000_000)),
         ("l0", Some(1_000_000)),
         ("u0", Some(1_000_000)),
+        ("c0", Some(1_000_000)),
     ] {
         let wanted = Wanted { flows: 7, threads: 2, size: 200, ..endless(dev) };
         let wanted = Wanted { bytes_per_second: rate, seconds: 0.2, ..wanted };

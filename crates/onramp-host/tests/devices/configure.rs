@@ -137,7 +137,7 @@ fn what_was_closed_is_made_again() {
         "ip link add u0 type udp local {port} remote 127.0.0.1:9\n\
          ip link add d0 type udp local {taken}\n"
     );
-    for _ in 0..1_000 {
+    for _ in 0..24_000 {
         let mut host = Host::new();
         let done = host.configure(&first, Path::new("/"));
         let before = (host.save(None), host.device("d0").map(|it| it.index));
@@ -221,7 +221,7 @@ fn names_and_addresses_pass_from_one_device_to_another() {
         done.as_ref().is_err_and(|(_, reply)| reply.err.contains("Address already in use"))
     };
     let mut done = follow(&mut host, &next);
-    for _ in 0..1_000 {
+    for _ in 0..24_000 {
         if !in_use(&done) {
             break;
         }

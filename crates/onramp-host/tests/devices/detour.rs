@@ -46,7 +46,7 @@ fn numbers(host: &Host) -> Vec<(String, u32)> {
 
 /// Waits until a device has lost its carrier.
 fn wait_until_gone(host: &mut Host, device: &str) {
-    for _ in 0..1_000 {
+    for _ in 0..6_000 {
         if out(host, &format!("ip link show {device}")).contains("NO-CARRIER") {
             return;
         }

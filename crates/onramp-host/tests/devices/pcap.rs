@@ -10,7 +10,7 @@ use onramp_dev::capture::{Advice, Block, Blocks, Interfaces, PACKET};
 use super::*;
 
 /// Time limit for each wait in the tests, nanoseconds. No expected event takes so long.
-const PATIENCE_NS: u64 = 30_000_000_000;
+const PATIENCE_NS: u64 = 120_000_000_000;
 
 /// A folder that is removed with all its files.
 pub(super) struct Folder(PathBuf);

@@ -149,12 +149,17 @@ fn each_client_gets_its_own_answers() {
 #[test]
 fn an_idle_client_is_forgotten_and_may_come_again() {
     let server = Echo::start(socket("127.0.0.1:0"));
-    let (mut host, at) = relay("127.0.0.1:0", server.address(), "idle 1");
-    let client = socket("127.0.0.1:0");
-    assert_eq!(ask(&client, at, "one").0, "one");
-    wait_until_counted(&mut host, "relay: clients 1 of 1024, ");
-    wait_until_counted(&mut host, "relay: clients 0 of 1024, forgotten 1, ");
-    assert_eq!(ask(&client, at, "two").0, "two");
+    // If this thread rests for a second, the client is forgotten before it is seen.
+    let is_seen = |_| {
+        let (mut host, at) = relay("127.0.0.1:0", server.address(), "idle 1");
+        let client = socket("127.0.0.1:0");
+        assert_eq!(ask(&client, at, "one").0, "one");
+        let is_seen = counted(&mut host).contains("relay: clients 1 of 1024, ");
+        wait_until_counted(&mut host, "relay: clients 0 of 1024, forgotten 1, ");
+        assert_eq!(ask(&client, at, "two").0, "two");
+        is_seen
+    };
+    assert!((0..60).any(is_seen));
 }
 
 #[test]
@@ -297,7 +302,7 @@ fn a_port_of_ones_own_is_for_one_client() {
     let own = place.local_addr().expect("an address");
     drop(place);
     let to = server.local_addr().expect("an address");
-    let ends = format!("local {own} remote {to} listen 127.0.0.1:0 idle 1");
+    let ends = format!("local {own} remote {to} listen 127.0.0.1:0 idle 10");
     let add = format!("ip link add u0 up type udp {ends}");
     let mut host = host(&[]);
     if exec(&mut host, &add) != Reply::default() {
@@ -409,11 +414,19 @@ fn a_client_in_a_slow_class_leaves_credits_to_the_others() {
         }
         assert!(MonotonicClock.now() < deadline, "{}", counted(&mut host));
     }
-    // Answers to the other tries.
-    while quick.recv_from(&mut buffer).is_ok() {}
     quick.set_read_timeout(Some(PATIENCE)).expect("a timeout");
     for number in 0..500 {
-        assert_eq!(ask(&quick, at, &format!("quick {number}")).0, format!("quick {number}"));
+        let text = format!("quick {number}");
+        quick.send_to(text.as_bytes(), at).expect("sent");
+        loop {
+            let (len, _) = quick.recv_from(&mut buffer).expect("an answer");
+            let answer = String::from_utf8_lossy(&buffer[..len]).into_owned();
+            // Answers to the other tries may still come.
+            if !answer.starts_with("quick first") {
+                assert!(answer.starts_with(&text), "{answer}");
+                break;
+            }
+        }
     }
     let shown = counted(&mut host);
     let refused = shown.split("; ").next().and_then(|line| line.split("refused: ").nth(1));

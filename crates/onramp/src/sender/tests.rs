@@ -227,7 +227,7 @@ fn a_wait_ends_in_a_forked_child() {
     let wait = || i32::from(sender.wait_returned(0, 1, Instant::MAX));
     let child = run_in_child(wait).expect("there can be a child");
     let child = Pid::from_raw(child).expect("it has a number");
-    for _ in 0..2_000 {
+    for _ in 0..12_000 {
         if let Some((_, status)) = waitpid(Some(child), WaitOptions::NOHANG).expect("a child") {
             assert_eq!(status.exit_status(), Some(0), "the packet did not come");
             return;

@@ -30,7 +30,8 @@ pub struct FlowStats {
     /// Number of dropped packets, by drop reason. Reasons that never occurred are left out.
     pub dropped: BTreeMap<DropReason, u64>,
     /// Sum of the delays of all sent packets, in nanoseconds. The delay of a packet is the time
-    /// from its push until the device took it, see [`Completion::left_ns`].
+    /// from its push until the device took it, see [`Completion::left_ns`]; behind `series`, or
+    /// `netem` with a child, the time in the last qdisc ([`Completion::pushed_ns`]).
     pub delay_sum_ns: u64,
     /// Longest delay of a sent packet, in nanoseconds.
     pub delay_max_ns: u64,

@@ -34,8 +34,10 @@ fn who_joins_repeats_nothing() {
                     device.transmit(&mut burst, &mut PacketList::new(), Instant(1));
                 }
             });
-            let mut numbers = Vec::new();
-            for _ in 0..100 {
+            let (mut numbers, mut joins) = (Vec::new(), 0);
+            // At least 100 times, and until the sender has had some turns.
+            while joins < 100 || numbers.len() <= 10_000 && joins < 100_000 {
+                joins += 1;
                 let mut second = first.another_queue().expect("there is a group");
                 let mut other = second.receiver().expect("nobody has taken it");
                 // The sender may be faster than this thread, so there is a bound.
