@@ -406,12 +406,14 @@ finish
         assert_ok(folder.path(), &output);
         let rate = received(&folder.path().join("tcp.json"));
         rates.push(rate);
-        // 1,448 of each 1,514 bytes are data, so 47.8 Mbit/s are possible.
+        // 1,448 of each 1,514 bytes are data, so 47.8 Mbit/s are possible. On a busy machine,
+        // iperf3 can begin its measurement late, when bytes have come already.
+        assert!(rates.iter().filter(|rate| **rate >= 49.0).count() < 2, "{rates:?}");
         if (40.0..49.0).contains(&rate) {
             return;
         }
     }
-    panic!("the rate was never near 9.56 Mbit/s: {rates:?}");
+    panic!("the rate was never near 47.8 Mbit/s: {rates:?}");
 }
 
 /// An interface that disappears while its traffic is shaped ends the command with an error.

@@ -202,7 +202,6 @@ fn output_that_cannot_be_written_is_an_error() {
         "lab aqm --help".to_owned(),
         "completions bash".to_owned(),
         "complete tc qd".to_owned(),
-        "tc qdisc help".to_owned(),
         "wire --profiles".to_owned(),
         "replay ../../examples/uplink.pcap --qdisc fq".to_owned(),
         format!("man {folder}/man"),
