@@ -335,7 +335,7 @@ async def waits(link, dest):
         if time.monotonic() < due:
             break
         # The loop came so late that the datagram may have left: once more.
-        await asyncio.gather(*tasks)
+        await asyncio.wait_for(asyncio.gather(*tasks), LONG)
     time.sleep(0.1)
     assert not any(task.done() for task in tasks) and link.in_flight() == 1
     return tasks

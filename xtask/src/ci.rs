@@ -194,10 +194,17 @@ fn docs() -> Outcome {
     shell(cargo(&program).env("RUSTDOCFLAGS", "-D warnings"))?;
     let mut libraries = cargo(&["doc", "--workspace", "--no-deps", private]);
     shell(libraries.env("RUSTDOCFLAGS", "-D warnings"))?;
-    // The command of the README shows the library, with a map of its types on the first page.
+    // The command of the README shows the library, with its types on the first page. The program's
+    // page, which the first command wrote, has the same path, and cargo does not notice that it
+    // took the place of the library's: so the pages are made anew.
+    let pages = root().join("target/doc/onramp");
+    if pages.exists() {
+        fs::remove_dir_all(&pages).map_err(unable)?;
+    }
     let readme = cargo(&["doc", "--no-deps"]).output().map_err(unable)?;
     let said = String::from_utf8_lossy(&readme.stderr);
-    let page = fs::read_to_string(root().join("target/doc/onramp/index.html")).map_err(unable)?;
+    // If the command failed, there is no page, and `said` tells why.
+    let page = fs::read_to_string(pages.join("index.html")).unwrap_or_default();
     let has_map = ["struct.Link.html", "struct.TreeOf.html"].iter().all(|to| page.contains(to));
     match readme.status.success() && !said.contains("collision") && has_map {
         true => Ok(()),

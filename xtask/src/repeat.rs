@@ -70,6 +70,8 @@ pub(crate) fn run(args: &[String]) -> Outcome {
         // Also if a round panics, the busy loops end.
         let _guard = Ends(&end);
         let mut all = Vec::new();
+        let Request { rounds, busy, jobs, .. } = &request;
+        println!("{rounds} rounds beside {busy} busy loops, {jobs} programs at a time");
         for round in 1..=request.rounds {
             let file = |of: &Program| kept.join(format!("{}-{round}", of.name));
             let (ran, took) = timed(|| programs::run(&programs, request.jobs, file, keep));
@@ -159,6 +161,8 @@ struct Line {
 /// Says why the runs do not show that all tests pass.
 fn report(all: &[Ran], lacks: &[String], request: &Request) -> Outcome {
     let mut lines: BTreeMap<&str, Line> = BTreeMap::new();
+    // In how many runs of a program a test was skipped for a reason.
+    let mut times: BTreeMap<(&str, &str), usize> = BTreeMap::new();
     let mut skipped: BTreeSet<String> = lacks.iter().map(|why| format!("{} {why}", SKIP)).collect();
     for ran in all {
         let line = lines.entry(&ran.name).or_default();
@@ -166,6 +170,9 @@ fn report(all: &[Ran], lacks: &[String], request: &Request) -> Outcome {
         line.failed += usize::from(ran.failure.is_some());
         line.longest = line.longest.max(ran.took);
         line.tests = Some(line.tests.map_or(ran.tally.passed, |least| least.min(ran.tally.passed)));
+        for why in ran.tally.skipped.iter().collect::<BTreeSet<_>>() {
+            *times.entry((&ran.name, why)).or_default() += 1;
+        }
         skipped.extend(ran.tally.skipped.iter().cloned());
     }
     println!("runs  failed  longest  tests  program");
@@ -181,6 +188,13 @@ fn report(all: &[Ran], lacks: &[String], request: &Request) -> Outcome {
     let failed = all.iter().filter(|ran| ran.failure.is_some()).count();
     if failed > 0 {
         return fails(format!("{failed} of {} runs failed", all.len()));
+    }
+    // What a machine lacks, it lacks in each round.
+    for ((name, why), count) in &times {
+        let runs = lines[name].runs;
+        if *count < runs {
+            return fails(format!("{name}: in {count} of {runs} runs: {why}"));
+        }
     }
     let passed = |word: &str| -> u64 {
         let some = lines.iter().filter(|(name, _)| name.contains(word));
@@ -266,7 +280,9 @@ mod tests {
         let (kernel, reference) = ("SKIP: kernel: no IPv6", "SKIP: reference: no folder");
         let all = passed(&[("a", 3, kernel), ("b", 3, reference)]);
         assert_eq!(verdict(&all, &[], ""), "");
-        let all = passed(&[("a", 3, ""), ("a", 3, "SKIP: no promtool"), ("b", 3, kernel)]);
+        let all = passed(&[("a", 3, ""), ("a", 3, kernel)]);
+        assert_eq!(verdict(&all, &[], "--may-skip"), "a: in 1 of 2 runs: SKIP: kernel: no IPv6");
+        let all = passed(&[("a", 3, "SKIP: no promtool"), ("b", 3, kernel)]);
         assert!(verdict(&all, &[], "").starts_with("1 tests were skipped"));
         assert_eq!(verdict(&all, &[], "--may-skip"), "");
         let (all, lacks) = (passed(&[("a", 3, "")]), ["no program `zsh`".to_owned()]);

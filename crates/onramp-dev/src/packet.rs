@@ -251,8 +251,8 @@ impl PacketSocket {
 
     /// Opens another socket on the same interface with the same options, which need a
     /// [`fanout`](PacketOptions::fanout) group: its receiver gets a part of the flows. Call this on
-    /// a thread in the network namespace of the interface. In the moment in which the receiver
-    /// joins the group, frames of its flows may be lost, and are not counted.
+    /// a thread in the network namespace of the interface. While the receiver joins the
+    /// group, which takes some milliseconds, frames of its flows are lost, and are not counted.
     ///
     /// # Errors
     ///
@@ -313,6 +313,8 @@ impl PacketSocket {
             fd.set_promiscuous(self.index)?;
         }
         let Some(group) = self.options.fanout else { return fd.bind(self.index, true) };
+        // Opened first: if that fails, no deaf socket is left in the group.
+        let closes = PacketFd::open()?;
         // A socket joins when it is bound already. Until then it would get all frames, of which the
         // other sockets of the group get the same.
         fd.set_deaf(true)?;
@@ -320,8 +322,8 @@ impl PacketSocket {
         fd.join(group)?;
         // A frame that another CPU had begun to deliver before the socket joined may still be on
         // its way to this socket alone. The kernel waits for all such deliveries when it closes a
-        // packet socket.
-        drop(PacketFd::open()?);
+        // packet socket (`packet_release` in Linux).
+        drop(closes);
         fd.set_deaf(false)
     }
 

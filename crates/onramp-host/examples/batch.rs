@@ -1,8 +1,10 @@
 //! How long long batches of `tc` lines take: lines that add and delete htb classes and filters, on
 //! the description of a tree (`Setup`), on a tree that is built from a description (`Tree::of`), on
 //! a running tree (`Tree::apply`), and on a device of a host, without and with a listener for
-//! events.
-//! Run: `cargo run --release -p onramp-host --example batch [NUMBER OF CLASSES OR FILTERS]...`.
+//! events. With the word `check`, the example fails if it takes a second or more to add a batch of
+//! up to 20,000 classes and as many filters.
+//! Run: `cargo run --release -p onramp-host --example batch [NUMBER OF CLASSES OR FILTERS]...
+//! [check]`.
 
 use std::path::Path;
 use std::sync::mpsc::channel;
@@ -13,6 +15,9 @@ use onramp_host::Host;
 
 /// The numbers of classes or filters, if none are given.
 const SIZES: [usize; 4] = [2_000, 5_000, 10_000, 20_000];
+/// The largest number that is checked, and what takes too long.
+const CHECKED: usize = 20_000;
+const TOO_LONG: Duration = Duration::from_secs(1);
 const NOW: onramp_core::Instant = onramp_core::Instant(1_000_000_000);
 const MTU: u32 = 1_514;
 
@@ -129,7 +134,8 @@ fn carry_out<E: ToString>(
     done.map(|()| time).map_err(|error| error.to_string())
 }
 
-fn measure(batch: &Batch, count: usize) -> Result<(), String> {
+/// Measures a batch in all ways. Returns the longest time that it took to add everything.
+fn measure(batch: &Batch, count: usize) -> Result<Duration, String> {
     let Batch { name, before, adds, deletes } = batch;
     let mut setup = Setup::default();
     carry_out(before, |line| setup.apply(line))?;
@@ -141,10 +147,10 @@ fn measure(batch: &Batch, count: usize) -> Result<(), String> {
     row(name, "Setup", count, added, Some(deleted));
     row(name, "Tree::of", count, building, None);
     let mut apply = |line: &str| tree.apply(NOW, line);
-    let (added, deleted) = (carry_out(adds, &mut apply)?, carry_out(deletes, &mut apply)?);
-    row(name, "Tree::apply", count, added, Some(deleted));
-    on_host(batch, count, false)?;
-    on_host(batch, count, true)
+    let (applied, deleted) = (carry_out(adds, &mut apply)?, carry_out(deletes, &mut apply)?);
+    row(name, "Tree::apply", count, applied, Some(deleted));
+    let (alone, heard) = (on_host(batch, count, false)?, on_host(batch, count, true)?);
+    Ok(added.max(building).max(applied).max(alone).max(heard))
 }
 
 fn exec(host: &mut Host, line: &str) -> Result<(), String> {
@@ -153,7 +159,8 @@ fn exec(host: &mut Host, line: &str) -> Result<(), String> {
     if reply.code == 0 { Ok(()) } else { Err(reply.err) }
 }
 
-fn on_host(batch: &Batch, count: usize, heard: bool) -> Result<(), String> {
+/// Measures a batch on a device of a host. Returns how long it took to add everything.
+fn on_host(batch: &Batch, count: usize, heard: bool) -> Result<Duration, String> {
     let Batch { name, before, adds, deletes } = batch;
     let mut host = Host::new();
     exec(&mut host, "ip link add dev d0 up type dummy")?;
@@ -168,19 +175,23 @@ fn on_host(batch: &Batch, count: usize, heard: bool) -> Result<(), String> {
     let lines = if heard { adds.len() + deletes.len() } else { 0 };
     assert_eq!(events.try_iter().count(), lines, "an event for each line");
     row(name, if heard { "Host, heard" } else { "Host" }, count, added, Some(deleted));
-    Ok(())
+    Ok(added)
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let mut sizes: Vec<usize> =
-        std::env::args().skip(1).map(|word| word.parse()).collect::<Result<_, _>>()?;
+    let (checks, words): (Vec<_>, Vec<_>) =
+        std::env::args().skip(1).partition(|word| word == "check");
+    let mut sizes: Vec<usize> = words.iter().map(|word| word.parse()).collect::<Result<_, _>>()?;
     if sizes.is_empty() {
         sizes = SIZES.to_vec();
     }
     println!("{:24} {:12} {:>6} {:>9} {:>9}", "batch", "way", "number", "add, s", "delete, s");
     for count in sizes {
         for batch in Batch::all(count) {
-            measure(&batch, count)?;
+            let longest = measure(&batch, count)?;
+            if !checks.is_empty() && count <= CHECKED && longest >= TOO_LONG {
+                return Err(format!("{} {}: {longest:.3?} is too long", count, batch.name).into());
+            }
         }
     }
     Ok(())

@@ -8,7 +8,7 @@ use onramp_core::{Instant, Setup, Tree};
 use onramp_host::Host;
 use rustix::time::{ClockId, clock_gettime};
 
-/// The length of the short batches: so many classes, and half as many filters again.
+/// The length of the short batches: so many classes, with their filters.
 const SHORT: usize = 1_000;
 /// How many times as long the long batch is.
 const TIMES: usize = 4;

@@ -11,8 +11,8 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use onramp::dev::Priority;
-use onramp::{Device, DeviceInfo, Instant, Link, PacketList, Rate, Transmitted};
+use onramp::dev::{MonotonicClock, Priority};
+use onramp::{Clock as _, Device, DeviceInfo, Instant, Link, PacketList, Rate, Transmitted};
 
 /// By how much the gaps may be off, if asked to check.
 const TOLERANCE: f64 = 0.2;
@@ -33,8 +33,10 @@ impl Device for Stopwatch {
         &mut self,
         burst: &mut PacketList,
         done: &mut PacketList,
-        now: Instant,
+        _: Instant,
     ) -> Transmitted {
+        // Not the port's time, which is that at which its owner read the clock.
+        let now = MonotonicClock.now();
         let mut times = self.times.lock().expect("nobody panics with it");
         times.extend((0..burst.len()).map(|_| now.0));
         done.append(burst);
@@ -54,6 +56,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         "" => None,
         other => return Err(format!("{other}: expected `fifo` or nothing").into()),
     };
+    if let Some(word) = words.get(5) {
+        return Err(format!("{word}: nothing is expected here").into());
+    }
 
     let mut gaps = Vec::new();
     let stop = AtomicBool::new(false);

@@ -66,7 +66,7 @@ fn an_interface_may_get_another_mtu() {
     let text = "ip link add out up type detour interface k0 peer name in up\n\
                 ip link add d0 type dummy\n";
     if let Err(failed) = host.configure(text, folder) {
-        return writeln!(std::io::stderr(), "SKIP: detour: kernel: {failed:?}").expect("open");
+        return writeln!(std::io::stderr(), "SKIP: kernel: detour: {failed:?}").expect("open");
     }
     let before = numbers(&host);
     assert!(run("ip link set k0 mtu 1400"));
@@ -102,7 +102,7 @@ fn an_interface_may_go_and_come() {
                 ip link add p0 up type packet interface k1 to k2 peer name p1 up\n\
                 ip link add d1 type dummy\n";
     if let Err(failed) = host.configure(text, folder) {
-        return writeln!(std::io::stderr(), "SKIP: detour: kernel: {failed:?}").expect("open");
+        return writeln!(std::io::stderr(), "SKIP: kernel: detour: {failed:?}").expect("open");
     }
     let before = numbers(&host);
     assert!(run("ip link del k0"));

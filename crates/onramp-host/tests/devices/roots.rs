@@ -159,8 +159,9 @@ fn roots_change_under_load() {
             });
         }
         // At least 200 rounds, and until all ports have sent beside them.
-        let idle = || sent(&link).contains(&0);
-        for _ in (0..1_000_000).take_while(|round| *round < 200 || idle()) {
+        let deadline = MonotonicClock.now() + PATIENCE;
+        let idle = || sent(&link).contains(&0) && MonotonicClock.now() < deadline;
+        for _ in (0..).take_while(|round| *round < 200 || idle()) {
             for line in [
                 "tc qdisc replace dev d0 root handle 1: htb default 1",
                 "tc class add dev d0 parent 1: classid 1:1 htb rate 10gbit",
