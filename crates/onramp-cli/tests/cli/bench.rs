@@ -270,7 +270,8 @@ fn a_stall_is_seen_by_the_receiver() {
     let shown = (0..5).any(|_| {
         let method = verified(line);
         let gaps = method["verify"]["receiver"]["gaps"].as_array().expect("gaps");
-        gaps.iter().any(|gap| count(&gap["below_ns"]) > stall_ns)
+        // The last bucket, for gaps of many seconds, has no upper end.
+        gaps.iter().any(|gap| gap["below_ns"].as_u64().is_none_or(|below| below > stall_ns))
             && count(&method["drops"]["receiver_overflow"]) > 0
     });
     assert!(shown, "no run shows a gap of the stall's length and the drops in it");
