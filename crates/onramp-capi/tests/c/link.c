@@ -668,6 +668,7 @@ static void forked(void)
     }
     CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
     GIVES(1, poll(&ready, 1, 0));
+    GIVES(0, onramp_sender_wait(sender, &flow, 1, 60 * SECOND));
     GIVES(1, onramp_send(sender, &flow, &msg, 1));
     GIVES(0, onramp_sender_flush(sender, 60 * SECOND));
     GIVES(0, onramp_sender_free(sender));

@@ -58,6 +58,12 @@ fn printed(output: &Output) -> String {
     String::from_utf8(output.stdout.clone()).expect("text")
 }
 
+/// Returns what `fleet show` writes about the limit `tenant`.
+fn tenant(folder: &Path) -> Value {
+    printed(&fleet(folder, "show tenant --json shown.json"));
+    read_json(&folder.join("shown.json"))
+}
+
 #[test]
 fn limits_are_set_listed_and_deleted() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -218,39 +224,43 @@ fn a_daemon_follows_its_share() {
         ask("tc class show dev d0").contains("rate 7920Kbit ceil 7920Kbit")
     });
     assert!(ask("save").contains("htb rate fleet tenant:3"));
-    printed(&fleet(folder, "show tenant --json shown.json"));
-    let document = read_json(&folder.join("shown.json"));
+    let mut document = Value::Null;
+    wait_until("the host is in the ledger with its share", || {
+        document = tenant(folder);
+        document["limits"][0]["members"][0]["share_bytes_per_second"] == 990_000
+    });
     assert_documented_keys("## `onramp.fleet`, version 1", &document);
     let limit = &document["limits"][0];
     assert_documented_keys("### A limit with its members", limit);
     assert_documented_keys("### A member in `members`", &limit["members"][0]);
     assert_eq!(limit["members"][0]["name"], "h/d0/1:10");
-    assert_eq!(limit["members"][0]["share_bytes_per_second"], 990_000);
     assert_eq!(limit["members"][0]["used_bytes_per_second"], 0);
     let age = limit["members"][0]["report_age_seconds"].as_f64().expect("a number");
-    assert!((0.0..1.2).contains(&age), "{age}");
-    let shown = printed(&fleet(folder, "top -n 2 -d 0.1"));
+    assert!((0.0..10.0).contains(&age), "{age}");
     let head = ["HOST", "WEIGHT", "WANTS", "HOLDS", "SENDS", "AGE"];
     let is_head = |line: &str| line.split_whitespace().eq(head);
-    assert_eq!(shown.lines().filter(|line| is_head(line)).count(), 2, "{shown}");
-    assert_eq!(shown.matches("tenant: 8.00 Mbit for 1 of at most 2 hosts").count(), 2, "{shown}");
+    // If the daemon rests for longer than a lease lasts, the host is not there for a moment.
+    wait_until("two looks show the host", || {
+        let shown = printed(&fleet(folder, "top -n 2 -d 0.1"));
+        shown.lines().filter(|line| is_head(line)).count() == 2
+            && shown.matches("tenant: 8.00 Mbit for 1 of at most 2 hosts").count() == 2
+    });
     assert!(threads(&daemon.0).contains(&"fleet".to_owned()));
     let mut traffic = onramp("traffic d0 --rate 4mbit --seconds 60".split(' '));
     let traffic = traffic.env("ONRAMP_SOCKET", &socket).stdout(Stdio::null()).spawn();
     let traffic = Ends(traffic.expect("the program runs"));
     wait_until("what is sent shows", || {
-        printed(&fleet(folder, "show tenant --json shown.json"));
-        let document = read_json(&folder.join("shown.json"));
-        let used = &document["limits"][0]["members"][0]["used_bytes_per_second"];
+        let used = tenant(folder)["limits"][0]["members"][0]["used_bytes_per_second"].as_u64();
         // The headers count, too.
-        (400_000..700_000).contains(&used.as_u64().expect("a number"))
+        used.is_some_and(|used| (400_000..700_000).contains(&used))
     });
     drop(traffic);
     printed(&fleet(folder, "limit set tenant 16mbit --hosts 2 --floor 80kbit"));
+    let mut own = String::new();
     wait_until("the class follows the operator", || {
-        ask("tc class show dev d0").contains("rate 15920Kbit")
+        own = ask("tc class show dev d0");
+        own.contains("rate 15920Kbit")
     });
-    let own = ask("tc class show dev d0");
     // The other host's floor of 10,000 bytes/s is set aside, so the class has 199/200 of the limit,
     // and as much of the burst, in place of its own.
     printed(&fleet(folder, "limit set tenant 16mbit --burst 20000"));

@@ -44,12 +44,15 @@ o ip -s -j link show lan > lan.json
 o tc filter replace dev lan ingress protocol ip pref 1 handle 1 flower ip_proto icmp \\
     action skbedit priority 1:3
 o tc -s -j class show dev wan > before.json
-client ping -q -c5 -i0.1 -W5 192.0.2.2
+for n in 1 2 3 4 5; do client ping -q -c1 -W30 192.0.2.2; done
 o tc -s -j class show dev wan > after.json
 o tc qdisc add dev wan clsact
 o tc filter add dev wan egress protocol ip flower ip_proto icmp action drop
 client ping -q -c4 -i0.1 -W1 192.0.2.2 && exit 7
-o tc -s -j filter show dev wan egress > egress.json
+until
+    o tc -s -j filter show dev wan egress > egress.json
+    grep -Eq '\"packets\": ?4\\b' egress.json
+do sleep 0.1; done
 o tc qdisc del dev wan clsact
 o tc qdisc del dev lan ingress
 client ping -q -c1 -W5 192.0.2.2
@@ -91,8 +94,11 @@ o tc filter add dev out ingress protocol ip pref 1 flower ip_proto icmp dst_ip 1
     action police rate 8bit burst 168 conform-exceed drop/pipe
 o tc filter add dev out egress protocol ip pref 1 flower ip_proto icmp action pass
 ping -q -c9 -i0.01 -W1 192.0.2.1 || true
-o tc -s -j filter show dev out ingress > in.json
-o tc -s -j filter show dev out egress > out.json
+until
+    o tc -s -j filter show dev out ingress > in.json
+    o tc -s -j filter show dev out egress > out.json
+    grep -Eq '\"packets\": ?9\\b' in.json && grep -Eq '\"packets\": ?2\\b' out.json
+do sleep 0.1; done
 end
 "
     );
@@ -130,7 +136,7 @@ qdisc add dev eth0 root fq
     let script = "\
 shape --setup lines.tc
 client ping -q -c2 -i0.1 -W5 2001:db8::2
-client ping -q -c3 -i0.1 -W1 192.0.2.2 && exit 6
+client ping -q -c3 -i0.1 -W10 192.0.2.2 && exit 6
 finish
 ";
     let Some(output) = in_network(folder.path(), 1_500, script) else { return };

@@ -180,12 +180,13 @@ fn ping_takes_both_delays() {
     for (device, tun, peer) in
         ENDS.iter().flat_map(|&(device, tun)| PEERS.map(|peer| (device, tun, peer)))
     {
-        let words = [device, "--qdisc", "netem delay 20ms", "--", "ping", "-c3", "-i0.2", peer];
+        let words =
+            [device, "--qdisc", "netem delay 20ms", "--", "ping", "-c3", "-w60", "-i0.2", peer];
         let Some(output) = wire_with(tun, words) else { return };
+        // With -w, success means that three answers have come.
         assert!(output.status.success(), "{}", stderr(&output));
         assert!(stderr(&output).starts_with("onramp: up: "), "{}", stderr(&output));
         let text = String::from_utf8_lossy(&output.stdout);
-        assert!(text.contains(" 0% packet loss"), "{text}");
         let (_, times) = text.split_once("rtt min/avg/max/mdev = ").expect("a summary");
         let least: f64 = times.split('/').next().expect("a number").parse().expect("a number");
         // The longest time depends on the machine; the shortest cannot be less than the delays.
@@ -397,8 +398,10 @@ fn losses_are_counted() {
     for (device, tun) in ENDS {
         let options =
             [device, "--no-offload", "--seed", "7", "--up", "netem loss 30%", "--json", "-"];
-        let ping = ["--", "ping", "-q", "-i0.002", "-c100", "-W1", "192.0.2.2"];
-        let Some(output) = wire_with(tun, options.into_iter().chain(ping)) else { return };
+        // An answer to the last ping means that all before it have passed.
+        let pings = "ping -q -i0.002 -c100 -W1 192.0.2.2; ping -q -c1 -w60 192.0.2.2";
+        let client = ["--", "sh", "-c", pings];
+        let Some(output) = wire_with(tun, options.into_iter().chain(client)) else { return };
         let document = document(&output);
         let head = (&document["schema"], &document["version"]);
         assert_eq!(head, (&"onramp.wire".into(), &1.into()));

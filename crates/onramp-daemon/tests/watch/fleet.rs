@@ -120,7 +120,7 @@ fn the_table_has_limits_and_hosts() {
         assert_eq!(figure(at, "used_bytes_per_second"), wants / 2);
         assert!(figure(at, "share_bytes_per_second") >= wants);
         let age = members[at]["report_age_seconds"].as_f64().expect("a number");
-        assert!((0.0..1.2).contains(&age), "{age}");
+        assert!((0.0..10.0).contains(&age), "{age}");
     }
     assert_eq!(limit["used_bytes_per_second"], 450_000);
     let document = json(&server, "/api/v1/fleet");
@@ -143,7 +143,9 @@ fn the_table_has_limits_and_hosts() {
     assert!(why.contains("the engine does not answer"), "{why}");
     assert_eq!(dead["limits"][0]["members_count"], 2);
     let age = |table: &Value| table["age_seconds"].as_f64().expect("it was read once");
-    assert!(age(&json(&server, "/api/v1/fleet")) > age(&document));
+    until("the table to grow old", || {
+        (age(&json(&server, "/api/v1/fleet")) > age(&document)).then_some(())
+    });
 }
 
 /// An engine that has never answered: there is nothing to show but the reason.

@@ -29,7 +29,9 @@ fn batch(client: &mut Client, lines: impl Iterator<Item = String>) {
     // A client gives a request up after a minute, and a crowded machine is slow.
     for some in lines.chunks(100) {
         let done = client.batch(some, "/", false).expect("it answers");
-        assert_eq!((done.tried, done.said.len()), (some.len(), 0), "{:?}", done.said.first());
+        // A port whose owner gets no processor for a second is late, which is told, and no error.
+        let wrong = done.said.iter().find(|(_, reply)| reply.code != 0);
+        assert_eq!((done.tried, wrong), (some.len(), None));
     }
 }
 

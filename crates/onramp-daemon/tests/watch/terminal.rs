@@ -15,7 +15,7 @@ use onramp_daemon::snapshot::{RateMeter, Snapshot, Sort, Stats};
 use onramp_daemon::top;
 use rustix::fs::{Mode, OFlags, open};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
-use rustix::termios::{Winsize, tcgetattr, tcsetwinsize};
+use rustix::termios::{Termios, Winsize, tcgetattr, tcsetwinsize};
 
 use super::made_up::MadeUp;
 use super::tool::Running;
@@ -58,14 +58,16 @@ fn the_process() {
     top::run(&mut Late { polls: 0, look }, Sort::Tree, "", ends).expect("there is a terminal");
 }
 
-/// Starts the process on a terminal, and returns it with our end.
-fn start(ends: &Path) -> (Running, OwnedFd) {
+/// Starts the process on a terminal, and returns it with our end, and the modes that the terminal
+/// had before.
+fn start(ends: &Path) -> (Running, OwnedFd, Termios) {
     let (ours, theirs) = terminal();
     let end = || Stdio::from(theirs.try_clone().expect("a copy"));
     let mut command = Command::new(std::env::current_exe().expect("it runs"));
     command.args(["--exact", "terminal::the_process", "--nocapture"]);
     command.env(ROLE, "top").env(ENDS, ends).stdin(end()).stdout(end()).stderr(end());
-    (Running(command.spawn().expect("it starts")), ours)
+    let before = tcgetattr(&ours).expect("a terminal");
+    (Running(command.spawn().expect("it starts")), ours, before)
 }
 
 /// Opens a pseudo-terminal of 100 by 30 cells. Returns the end that the test holds and the end that
@@ -135,7 +137,7 @@ fn plain(text: &str) -> String {
 
 #[test]
 fn keys_and_looks_change_the_screen() {
-    let (mut process, ours) = start(Path::new("/nosuch"));
+    let (mut process, ours, _) = start(Path::new("/nosuch"));
     let mut keys = File::from(ours.try_clone().expect("a copy"));
     let mut screen = Screen::of(File::from(ours));
     let mut press = |key: &str| keys.write_all(key.as_bytes()).expect("it reads");
@@ -165,8 +167,7 @@ fn keys_and_looks_change_the_screen() {
 fn the_program_ends_the_table() {
     let folder = tempfile::tempdir().expect("a folder");
     let ends = folder.path().join("ends");
-    let (mut process, ours) = start(&ends);
-    let before = tcgetattr(&ours).expect("a terminal");
+    let (mut process, ours, before) = start(&ends);
     let mut screen = Screen::of(File::from(ours.try_clone().expect("a copy")));
     screen.until("▾uplinkudp");
     assert_ne!(tcgetattr(&ours).expect("a terminal").local_modes, before.local_modes);

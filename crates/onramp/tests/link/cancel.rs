@@ -12,7 +12,7 @@ use onramp::{
     Transmitted, TrySendError,
 };
 
-use crate::common::{Fates, Gate, LONG, balanced, credits, gated, in_time};
+use crate::common::{Fates, Gate, LONG, balanced, credits, gated, in_time, until};
 
 const CANCELLED: Option<DropReason> = Some(DropReason::Cancelled);
 
@@ -247,7 +247,8 @@ fn sends_and_cancels(link: &Link, seed: u64, rounds: u32) -> u64 {
             }
         }
     }
-    assert!(sender.flush(LONG));
+    // A flush of a closed link gives up soon.
+    until("all come home", || sender.flush(LONG));
     for (flow, accepted) in flows.iter().zip(accepted) {
         let stats = stats(&mut sender, flow);
         assert_eq!((stats.submitted, stats.in_flight()), (accepted, 0));
@@ -276,6 +277,7 @@ fn in_threads(devices: [Box<dyn Device>; 2], rounds: u32, meanwhile: impl FnOnce
         threads.into_iter().map(|thread| thread.join().unwrap()).sum()
     });
     link.close(Duration::ZERO);
+    until("all is counted", || link.stats().held == 0);
     let stats = link.stats();
     assert_eq!(stats.dropped.get(&DropReason::Cancelled).copied().unwrap_or(0), cancelled);
     balanced(&stats);

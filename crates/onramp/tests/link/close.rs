@@ -178,7 +178,8 @@ fn pushes_race_with_the_close() {
                         while sender.send(&flow, b"x").is_ok() {
                             accepted += 1;
                         }
-                        assert!(sender.flush(LONG), "all come home, also from a closed link");
+                        // A flush of a closed link gives up soon.
+                        until("all come home", || sender.flush(LONG));
                         assert_eq!(fates.total(), accepted);
                         accepted
                     }));
@@ -188,6 +189,7 @@ fn pushes_race_with_the_close() {
                 link.close(Duration::ZERO);
                 threads.into_iter().map(|thread| thread.join().unwrap()).sum()
             });
+            until("all is counted", || link.stats().held == 0);
             let stats = link.stats();
             assert_eq!((stats.submitted, stats.sent), (accepted, taken.packets.get()));
             balanced(&stats);

@@ -147,7 +147,7 @@ fn while_a_port_is_being_removed() {
             sender.submit(flow, packet).unwrap();
         });
         let remover = thread::Builder::new()
-            .spawn(move || sleeps("remove_port", || removes.remove_port(0, WAIT * 9)))
+            .spawn(move || sleeps("remove_port", || removes.remove_port(0, LONG)))
             .unwrap();
         let (mut other, flow) = (link.sender(), state.senders[0].1.clone());
         until("it takes nothing", || other.try_send(&flow, b"x").is_err());

@@ -463,14 +463,15 @@ fn helping_does_not_outlast_the_timeout() {
     in_time(|| {
         let device = crate::device::Slow::new(Duration::from_millis(5));
         let bursts = device.bursts.clone();
-        let builder = Link::devices([Box::new(device) as Box<_>]).qdisc("fq flow_limit 10000");
+        let builder =
+            Link::devices([Box::new(device) as Box<_>]).qdisc("fq flow_limit 10000 horizon 4000s");
         let link = builder.credits(credits(4_000)).build().unwrap();
         let (mut paced, mut busy) = (link.sender(), link.sender());
         let flow = paced.flow(None);
-        // This packet stays in the qdisc for nine seconds. `paced` waits for it, and sends packets
-        // of `busy` meanwhile.
+        // This packet stays in the qdisc for longer than the test lasts. `paced` waits for it, and
+        // sends packets of `busy` meanwhile.
         let mut packet = paced.packet(&flow, b"later").unwrap();
-        packet.txtime_ns = (link.now() + Duration::from_secs(9)).0;
+        packet.txtime_ns = (link.now() + LONG * 20).0;
         paced.submit(&flow, packet).unwrap();
         busy.cork();
         let other = busy.flow(None);

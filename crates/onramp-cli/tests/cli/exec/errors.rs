@@ -301,7 +301,7 @@ other.sendto(b'other', to)
         return;
     }
     let (socket, port) = receiver();
-    let qdisc = ["--qdisc", "netem delay 3s", "--drain", "60"];
+    let qdisc = ["--qdisc", "netem delay 15s", "--drain", "60"];
     let (document, output) = told(&qdisc, &["python3", "-c", SCRIPT, &port]);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     assert_eq!(received(&socket), [b"other"]);

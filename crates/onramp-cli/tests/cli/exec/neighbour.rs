@@ -8,7 +8,8 @@ use crate::{skip_kernel, stderr};
 /// A network of its own with a neighbour 10.53.0.2, whom nobody knows at first.
 const NETWORK: &str = "ip link set lo up && ip link add v0 type veth peer name v1 && \
 ip link set v0 up && ip link set v1 up && ip addr add 10.53.0.1/24 dev v0 && \
-ip ntable change name arp_cache dev v0 mcast_probes 200";
+ip ntable change name arp_cache dev v0 mcast_probes 200 && \
+until ip -o link show v0 | grep -q 'state UP'; do sleep 0.02; done";
 
 /// Fills a socket with datagrams to the neighbour, and sends from another socket, also in a child.
 /// Then it closes the first socket, and the neighbour is found.

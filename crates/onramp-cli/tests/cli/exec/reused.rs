@@ -5,10 +5,10 @@ use super::{assert_conserved, has, received, receiver, told};
 use crate::stderr;
 
 /// What goes to the port `FAST` leaves at once. The rest has a rate at which the second datagram
-/// waits for three seconds.
+/// waits for twelve seconds.
 const TREE: &str = "\
 qdisc add dev out root handle 1: prio bands 2 priomap 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0
-qdisc add dev out parent 1:1 tbf rate 8kbit burst 5000 limit 1000000
+qdisc add dev out parent 1:1 tbf rate 2kbit burst 5000 limit 1000000
 filter add dev out parent 1: protocol ip prio 1 flower ip_proto udp dst_port FAST flowid 1:2
 ";
 
