@@ -351,7 +351,8 @@ impl LinkBuilder {
     /// Bounds the number of packets that all senders of the link together may have in flight, for
     /// each port. If the senders' [credits](Self::credits) exceed this number, each sender gets an
     /// equal part of it, but at least 4 packets (fewer if its credits are fewer). Default: 8192
-    /// packets if `credits` is not set; no bound if it is. The range is 4 packets and more; all
+    /// packets if `credits` is not set, which bounds no sender that has [credits of its
+    /// own](Link::sender_with); no bound if `credits` is set. The range is 4 packets and more; all
     /// ports together must have at least the `credits` that are set for one sender.
     ///
     /// Set it to bound queues, delay and memory where the number of senders is not known. The
@@ -592,6 +593,7 @@ impl LinkBuilder {
             plan,
             credits,
             credits_per_port,
+            keeps_own_credits: self.credits_per_port.is_none(),
             credit_time: self.credit_time,
             patience_ns: timing::ns(self.patience),
             rate,

@@ -75,14 +75,14 @@ impl Link {
     /// Makes a sender. Each thread that sends needs a sender of its own.
     #[must_use]
     pub fn sender(&self) -> Sender {
-        self.sender_with(self.shared().credits)
+        Sender::new(self.handle.clone(), self.shared().credits, 0)
     }
 
     /// Makes a sender with credits of its own, in place of those of the link
     /// ([`LinkBuilder::credits`]): more for a sender of long bursts, fewer for one whose packets
-    /// must not wait long. [`LinkBuilder::credits_per_port`], which is 8192 packets for each port
-    /// unless the link's credits are set, bounds these credits, too: [`Sender::credits`] says what
-    /// the sender has at present.
+    /// must not wait long. The sender keeps them, however many senders there are, unless
+    /// [`LinkBuilder::credits_per_port`] was set: [`Sender::credits`] says what the sender has at
+    /// present.
     ///
     /// [`LinkBuilder::credits`]: crate::LinkBuilder::credits
     /// [`LinkBuilder::credits_per_port`]: crate::LinkBuilder::credits_per_port
@@ -98,7 +98,8 @@ impl Link {
             "a sender has credits for 1 to 32768 packets, not for {}",
             credits.packets
         );
-        Sender::new(self.handle.clone(), credits)
+        let kept = if self.shared().keeps_own_credits { credits.packets } else { 0 };
+        Sender::new(self.handle.clone(), credits, kept)
     }
 
     /// Does the work of the runner in a link that was built [without

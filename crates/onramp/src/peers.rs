@@ -15,7 +15,7 @@ use onramp_queue::{Credits, hold_wakes};
 use self::peer::lock;
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU64, Ordering};
-use crate::{Link, Mapping, TrySendError};
+use crate::{Link, Mapping, Sender, TrySendError};
 
 pub use self::peer::{Peer, Room};
 
@@ -66,7 +66,9 @@ struct Known {
 }
 
 impl Peers {
-    /// Makes an empty table of at most `most` peers of this link, each with these credits.
+    /// Makes an empty table of at most `most` peers of this link, each with these credits. Unless
+    /// the link was built with [`LinkBuilder::credits`](crate::LinkBuilder::credits), all peers in
+    /// the table, idle ones too, share the credits of the port, and each has at most its part.
     ///
     /// # Panics
     ///
@@ -108,7 +110,9 @@ impl Peers {
             known.used = true;
             return Ok(Arc::clone(&known.peer));
         }
-        let sender = self.link.sender_with(self.credits);
+        // Peers that nobody uses any more keep their senders for long, so all share the credits of
+        // the port, whatever their own are.
+        let sender = Sender::new(self.link.handle.clone(), self.credits, 0);
         // A number that no stranger can predict, and that a forgotten peer gets again.
         let hash = table.peers.hasher().hash_one(path);
         let mut flow = sender.flow_with(dest, Mapping::Hash(hash));

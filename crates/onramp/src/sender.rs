@@ -60,6 +60,9 @@ pub struct Sender {
     slice_over: bool,
     /// Whether the last call that takes a packet found no credit and returned `Full`.
     told_full: bool,
+    /// So many packets the sender may have in flight even if its part of the credits of the ports
+    /// is less.
+    kept: u32,
     /// Since when the sender's task waits for room and no packet has come home.
     waits_since: Option<Instant>,
     watched: Watched,
@@ -74,7 +77,8 @@ impl Sender {
     /// slices of Linux (2.8 ms and more).
     pub const SLICE: Duration = Duration::from_nanos(SLICE_NS);
 
-    pub(crate) fn new(handle: Arc<Handle>, credits: Credits) -> Self {
+    /// Makes a sender with these credits, which may always have `kept` of their packets in flight.
+    pub(crate) fn new(handle: Arc<Handle>, credits: Credits, kept: u32) -> Self {
         let mut pool = Pool::new(credits);
         let bell = pool.bell().unwrap_or_else(|| unreachable!("nobody else has the pool"));
         let end = Arc::new(SenderEnd {
@@ -98,6 +102,7 @@ impl Sender {
             slice_start,
             slice_over: false,
             told_full: false,
+            kept,
             waits_since: None,
             watched: Watched::default(),
             credit_time: None,
@@ -308,7 +313,7 @@ impl Sender {
         if payload.len() > PAYLOAD_MAX - 28 {
             return Err(TrySendError::TooLarge);
         }
-        self.pool.allow(self.handle.shared.fair_credits());
+        self.pool.allow(self.fair_credits());
         let mut pkt = match self.pool.take(payload.len()) {
             Some(pkt) => pkt,
             None => self.take_slowly(flow, payload.len()).ok_or(TrySendError::Full)?,
@@ -514,15 +519,22 @@ impl Sender {
         count
     }
 
+    /// Returns how many packets this sender may have in flight at present, if its own credits do
+    /// not bound it more tightly.
+    #[inline]
+    fn fair_credits(&self) -> u32 {
+        self.handle.shared.fair_credits().max(self.kept)
+    }
+
     /// Returns the credits that this sender has at present: those that it was made with, or its
-    /// part of the [credits of the ports](crate::LinkBuilder::credits_per_port) if that is fewer
-    /// packets. The part changes as senders and ports come and go. With a
+    /// part of the [credits of the ports](crate::LinkBuilder::credits_per_port) if that bounds it
+    /// and is fewer packets. The part changes as senders and ports come and go. With a
     /// [time](Self::set_credit_time), the bytes are those of the present rate.
     #[must_use]
     pub fn credits(&self) -> Credits {
         let Credits { packets, bytes } = self.pool.credits();
         let bytes = self.credit_time.as_ref().map_or(bytes, |bound| bytes.min(bound.limit));
-        Credits { packets: packets.min(self.shared().fair_credits()), bytes }
+        Credits { packets: packets.min(self.fair_credits()), bytes }
     }
 
     /// Returns the number of this sender's packets that use its credits. Counted are packets that

@@ -106,6 +106,9 @@ pub(crate) struct Read {
     /// The number of packets that all senders together should have in flight for each port; `None`
     /// if there is no bound.
     credits_per_port: Option<u32>,
+    /// Whether a sender with credits of its own keeps them: the program has not set the credits of
+    /// the ports.
+    pub(crate) keeps_own_credits: bool,
     processors: u32,
     /// How often the process had forked when the link was made. If the process has forked since,
     /// this is the copy of a link in a forked child.
@@ -262,6 +265,7 @@ pub(crate) struct Setup {
     pub(crate) plan: LinkConfig,
     pub(crate) credits: Credits,
     pub(crate) credits_per_port: Option<u32>,
+    pub(crate) keeps_own_credits: bool,
     pub(crate) credit_time: Option<Duration>,
     pub(crate) patience_ns: u64,
     pub(crate) rate: Option<SharedRate>,
@@ -320,6 +324,7 @@ impl Shared {
             patience_ns: setup.patience_ns,
             cancels: Cancels::default(),
             credits_per_port: setup.credits_per_port,
+            keeps_own_credits: setup.keeps_own_credits,
             processors: thread::available_parallelism()
                 .map_or(1, |n| u32::try_from(n.get()).unwrap_or(u32::MAX)),
             forks: onramp_dev::watch_forks(),

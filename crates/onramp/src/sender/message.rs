@@ -149,7 +149,7 @@ impl Sender {
         if !self.shared().slot(port).port.may_lend() {
             return false;
         }
-        self.pool.allow(self.handle.shared.fair_credits());
+        self.pool.allow(self.fair_credits());
         let mut taken = self.pool.take_bare(payload.len());
         if taken.is_none() {
             self.reclaim();

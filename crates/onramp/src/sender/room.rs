@@ -174,7 +174,7 @@ impl Sender {
     /// share is too small and grows, the sender's bell rings.
     fn look_for_credit(&mut self) {
         let share = self.handle.shared.share_for(&self.end, self.pool.out());
-        self.pool.allow(share);
+        self.pool.allow(share.max(self.kept));
     }
 
     /// Returns how many packets have to come home before the sender's task is woken: half of them

@@ -92,6 +92,34 @@ fn a_task_sees_each_step() {
     });
 }
 
+/// A sender with credits of its own keeps them among many others, because nobody has set the
+/// credits of the ports. Only these bound it.
+#[test]
+fn a_sender_keeps_credits_of_its_own() {
+    in_time(|| {
+        for (per_port, expected) in [(None, 512), (Some(5_010), 10)] {
+            let (lo, receiver) = loopback(10_000);
+            let mut builder = Link::devices([Box::new(lo) as Box<_>]).qdisc("pfifo");
+            if let Some(packets) = per_port {
+                builder = builder.credits_per_port(packets);
+            }
+            let link = builder.build().unwrap();
+            let mut sender = link.sender_with(Credits { packets: 512, bytes: 1 << 20 });
+            let others: Vec<_> = (0..500).map(|_| link.sender()).collect();
+            assert_eq!(sender.credits().packets, expected);
+            let flow = sender.flow(None);
+            while sender.try_send(&flow, b"x").is_ok() {}
+            assert_eq!(sender.in_flight(), expected);
+            // The others have their part of the default, or of what is set.
+            let others_have = per_port.unwrap_or(8_192) / 501;
+            assert_eq!(others[0].credits().packets, others_have);
+            drop((receiver, others));
+            assert!(sender.flush(LONG));
+            balanced(&link.stats());
+        }
+    });
+}
+
 /// A sender may have more packets in flight as soon as its share has grown at all, and whether it
 /// has the link's credits or more of its own. A task that waits is woken each time.
 #[test]
@@ -99,7 +127,11 @@ fn a_task_sees_each_credit_more() {
     in_time(|| {
         for (own, counts) in [(false, [99, 95, 90, 86]), (true, [99, 86, 60, 2])] {
             let (lo, receiver) = loopback(10_000);
-            let link = Link::devices([Box::new(lo) as Box<_>]).qdisc("pfifo").build().unwrap();
+            let mut builder = Link::devices([Box::new(lo) as Box<_>]).qdisc("pfifo");
+            if own {
+                builder = builder.credits_per_port(8_192);
+            }
+            let link = builder.build().unwrap();
             let mut sender = match own {
                 true => link.sender_with(Credits { packets: 5_000, bytes: 1 << 20 }),
                 false => link.sender(),
