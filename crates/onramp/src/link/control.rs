@@ -9,18 +9,20 @@ use onramp_core::filter::FilterSpec;
 use onramp_core::qdisc::Cx;
 use onramp_core::view::{self, QdiscView};
 use onramp_core::{Change, Clock, Edit, Facts, Handle, RootQdisc, Setup};
-use onramp_dev::MonotonicClock;
 
 use super::Link;
 use crate::ingress::LinkIngress;
 use crate::shared::{BoxDevice, Shared};
 use crate::slots::Slot;
-use crate::sync::mpsc::{Receiver, Sender, channel};
+use crate::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use crate::{Line, PortError};
 
 /// How long a caller waits for an answer of ports whose owners are calling their devices at the
 /// moment.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// How often a caller that waits for answers makes the rounds of a link without threads,
+/// nanoseconds.
+const ROUND_NS: u64 = 1_000_000;
 
 /// Work that is done on the tree of a port, and that returns a result.
 type PortJob<T> = Box<dyn FnOnce(&mut RootQdisc, &mut Cx<'_>) -> T + Send>;
@@ -59,7 +61,7 @@ impl<T> Drop for Owed<T> {
 /// change even if this is dropped.
 pub struct Changing {
     answers: Answers<()>,
-    clock: MonotonicClock,
+    shared: Arc<Shared>,
 }
 
 impl fmt::Debug for Changing {
@@ -76,7 +78,7 @@ impl Changing {
     /// [`PortError::Late`], [`PortError::Blocked`] and [`PortError::Dead`], as
     /// [`Link::change`] returns them.
     pub fn wait(self) -> Result<(), PortError> {
-        let answers = self.answers.gather(&self.clock).into_iter();
+        let answers = self.answers.gather(&self.shared).into_iter();
         // If several ports report errors, return the error of a port that will not make the change,
         // rather than the error of a port that will make it late.
         let is_late = |error: &PortError| matches!(error, PortError::Late(_));
@@ -181,7 +183,7 @@ impl Link {
             shared.slot(*port).set_stale(error.is_some());
         }
         drop(plan);
-        Ok((change, Changing { answers, clock: shared.clock }))
+        Ok((change, Changing { answers, shared: Arc::clone(&self.handle.shared) }))
     }
 
     /// Returns the description of the tree in front of the link's ports. Use it to list the tree,
@@ -306,7 +308,7 @@ impl Link {
             slot.is_open().then(|| Box::new(look) as PortJob<_>)
         });
         drop(plan);
-        let answers = answers.gather(&shared.clock);
+        let answers = answers.gather(shared);
         FilterSpec::whole(answers.into_iter().filter_map(|(_, filters)| filters.ok()))
     }
 
@@ -354,7 +356,7 @@ impl Link {
             Some(Box::new(move |root: &mut RootQdisc, _: &mut Cx<'_>| root.measure(measures)))
         });
         drop(plan);
-        answers.gather(&shared.clock);
+        answers.gather(shared);
     }
 
     fn views_of(&self, port: Option<usize>) -> Vec<(usize, Result<Vec<QdiscView>, PortError>)> {
@@ -370,7 +372,7 @@ impl Link {
         });
         let (tree, ingresses) = (plan.tree.clone(), plan.ingresses.clone());
         drop(plan);
-        let mut answers = answers.gather(&shared.clock);
+        let mut answers = answers.gather(shared);
         // What has come in counts once for the link, so the first port that answers shows it.
         let first = answers.iter_mut().find(|(_, views)| views.is_ok());
         if let Some((_, Ok(views))) = first.filter(|(first, _)| port.is_none() || *first == 0) {
@@ -407,14 +409,13 @@ impl Shared {
 
 impl<T> Answers<T> {
     /// Waits for the answers of the ports, and returns them in the order of the ports' numbers.
-    fn gather(self, clock: &impl Clock) -> Vec<(usize, Result<T, PortError>)> {
-        let deadline = clock.now() + PATIENCE;
+    fn gather(self, shared: &Shared) -> Vec<(usize, Result<T, PortError>)> {
+        let deadline = shared.clock.now() + PATIENCE;
         let mut came = Vec::with_capacity(self.asked.len());
-        for _ in 0..self.asked.len() {
-            match self.from.recv_timeout(Duration::from_nanos(deadline.since(clock.now()))) {
-                Ok(answer) => came.push(answer),
-                Err(_) => break,
-            }
+        while came.len() < self.asked.len() {
+            let left = deadline.since(shared.clock.now());
+            let Some(answer) = self.next(shared, left) else { break };
+            came.push(answer);
         }
         came.sort_by_key(|(port, _)| *port);
         let mut came = came.into_iter().peekable();
@@ -428,5 +429,20 @@ impl<T> Answers<T> {
             (port, answer)
         };
         self.asked.into_iter().map(answer).collect()
+    }
+
+    /// Waits for the next answer, for at most `left` nanoseconds. In a link without threads, an
+    /// owner may leave the work to the next round, and the thread that waits here may be the one
+    /// that makes the rounds: so it makes one each [`ROUND_NS`].
+    fn next(&self, shared: &Shared, mut left: u64) -> Option<(usize, Option<T>)> {
+        while shared.rig.threads.descriptor().is_some() && left > 0 {
+            shared.turn();
+            let nap = left.min(ROUND_NS);
+            match self.from.recv_timeout(Duration::from_nanos(nap)) {
+                Err(RecvTimeoutError::Timeout) => left -= nap,
+                answer => return answer.ok(),
+            }
+        }
+        self.from.recv_timeout(Duration::from_nanos(left)).ok()
     }
 }
