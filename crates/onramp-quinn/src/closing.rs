@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Wake, Waker};
 
-use onramp::{Credits, Flow, Link, Packet, Sender, TrySendError, hold_wakes};
+use onramp::{Credits, Flow, Link, Packet, Sender, TrySendError, call_waker, hold_wakes};
 
 /// Waits for the close of a link: a sender whose only credit is taken waits until then, and rings
 /// its waker.
@@ -79,7 +79,7 @@ impl Wake for Alarm {
         self.rang.store(true, Ordering::Relaxed);
         let task = lock(&self.task).take();
         if let Some(task) = task {
-            task.wake();
+            call_waker(task);
         }
     }
 }

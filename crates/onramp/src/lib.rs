@@ -88,5 +88,5 @@ pub use onramp_core::{
 pub use onramp_dev as dev;
 pub use onramp_queue::{
     Armed, Bell, Completion, Counter, Credits, DropReason, HeldWakes, Layer, Meta, PAYLOAD_MAX,
-    Packet, PacketList, PartialChecksum, Pool, hold_wakes,
+    Packet, PacketList, PartialChecksum, Pool, call_waker, hold_wakes,
 };
