@@ -316,6 +316,53 @@ impl Device for Wire {
         let arrived = packets - burst.len();
         self.brought.packets.add(arrived.into());
         self.brought.bytes.add(bytes - burst.bytes());
-        Transmitted { messages: arrived, ..out }
+        let out = Transmitted { messages: arrived, ..out };
+        if out.retry_at.is_some() && !self.to.is_up() {
+            // The device has gone down meanwhile, and may have woken the queues that wait before
+            // this one was among them. (If so, the lock of their list makes the change visible
+            // here; if not, it wakes this one.)
+            drop_all(burst, done);
+            return Transmitted { retry_at: None, ..out };
+        }
+        out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::{Context, Wake};
+
+    use onramp_queue::Packet;
+
+    use super::*;
+
+    /// The waker of a receiver, which sets the device down.
+    struct Down(Arc<LinkEnd>);
+
+    impl Wake for Down {
+        fn wake(self: Arc<Self>) {
+            self.0.set_up(false);
+        }
+    }
+
+    /// A queue finds no room at a device that goes down while the queue brings it packets: the
+    /// first of them wakes the receiver, which sets the device down. The queue drops the packets
+    /// that found no room, and does not wait.
+    #[test]
+    fn a_queue_that_fills_a_device_that_goes_down_does_not_wait() {
+        let end = Arc::new(LinkEnd::with_inbox());
+        end.set_up(true);
+        let mut receiver = end.receiver().expect("nobody has it");
+        let info = DeviceInfo::new("wire".into(), 1_514);
+        let mut wire = Wire::new(info, &end).expect("an inbox");
+        let down = Arc::new(Down(end.clone())).into();
+        assert!(receiver.poll_recv(&mut Context::from_waker(&down)).is_pending());
+        let mut burst: PacketList = (0..INBOX + 9).map(|_| Packet::new(1)).collect();
+        let mut done = PacketList::new();
+        let out = wire.transmit(&mut burst, &mut done, Instant(1));
+        assert!(!end.is_up());
+        assert_eq!((burst.len(), out.retry_at), (0, None));
+        let unreachable = |packet: &Packet| packet.drop_reason == Some(DropReason::Unreachable);
+        assert_eq!(done.filter(unreachable).count(), 9);
     }
 }
