@@ -153,6 +153,8 @@ impl<D: Device> PortState<D> {
         self.drop_jobs();
         drop(std::mem::take(&mut self.inbox));
         drop(std::mem::take(&mut self.taken));
+        // A device may have given a reason of its own to packets that it has not taken.
+        self.burst.metas_mut().for_each(|meta| meta.drop_reason = Some(DropReason::PortDead));
         drop(std::mem::take(&mut self.burst));
         stats.dropped.add(DropReason::PortDead, self.held_by_death(stats));
     }

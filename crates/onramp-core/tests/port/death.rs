@@ -90,6 +90,8 @@ impl Device for Fragile {
         };
         done.extend(burst.by_ref().take(left as usize));
         let _taken_along = burst.pop_front();
+        // As a device does that notes on packets how far they have come.
+        burst.metas_mut().for_each(|meta| meta.drop_reason = Some(DropReason::Purged));
         panic!("fragile: {left} packets are gone");
     }
 }
