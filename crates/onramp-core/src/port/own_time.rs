@@ -19,11 +19,16 @@
 //! Invariant: the time that a qdisc is called with never runs backwards, and is never later than
 //! the owner's time.
 
+use super::TICK_NS;
 use crate::base::{Instant, Wakes};
 
 /// How far the qdiscs of a port may lag behind the clock, in nanoseconds, unless
 /// [`PortOptions`](super::PortOptions) say otherwise: 5 ms.
 pub const CATCH_UP_NS: u64 = 5_000_000;
+
+/// How long packets may have waited for an owner before it enqueues them at the instants of their
+/// arrivals rather than all at once at the present: twice as long as they wait in a busy port.
+const STAGED_NS: u64 = 2 * TICK_NS;
 
 /// The time in which the qdiscs of one port live.
 #[derive(Debug)]
@@ -80,14 +85,19 @@ impl OwnTime {
     /// qdiscs' time becomes that instant, or the earlier instant `arrival` at which the oldest
     /// waiting packet arrived; and the owner's lateness is returned. An owner that does not catch
     /// up, because it only runs jobs, leaves that instant to the next owner.
+    ///
+    /// If the qdisc holds packets back until a later instant, the qdiscs' time becomes `arrival` if
+    /// that is more than [`STAGED_NS`] ago, because the instants at which packets leave may follow
+    /// from their arrivals, as those of `netem delay` do. This is not counted as lateness.
     #[inline]
     pub(super) fn begin(&mut self, present: Instant, arrival: Option<Instant>) -> Option<Lateness> {
+        let earliest = Instant(present.0.saturating_sub(self.behind_ns));
         let Some(due) = self.due.filter(|due| *due <= present) else {
-            self.skip_to(present);
+            let late = arrival.filter(|at| self.due.is_some() && at.after(STAGED_NS) < present);
+            self.skip_to(late.map_or(present, |at| at.max(earliest)));
             return None;
         };
         let late_ns = (due > self.now).then(|| self.wakes.serve(due, present));
-        let earliest = Instant(present.0.saturating_sub(self.behind_ns));
         self.skip_to(due.min(arrival.unwrap_or(due)).max(earliest));
         self.due = Some(self.now);
         Some(Lateness { late_ns, lost_ns: self.now.since(due) })
@@ -213,6 +223,23 @@ mod tests {
         assert_eq!((time.begin(Instant(1_050), None), time.now()), (late, Instant(1_000)));
         time.give_up(Instant(1_050));
         assert_eq!((time.begin(Instant(2_000), None), time.now()), (None, Instant(2_000)));
+    }
+
+    /// If the qdisc holds packets back, packets that have waited for an owner for long are enqueued
+    /// at the instants of their arrivals, but not further back than the bound.
+    #[test]
+    fn an_owner_looks_back_to_arrivals_of_long_ago() {
+        let mut time = OwnTime::new(1_000_000, Wakes::new(0, 0));
+        let begin = |time: &mut OwnTime, present, arrival| {
+            assert_eq!(time.begin(Instant(present), at(arrival)), None);
+            time.now().0
+        };
+        assert_eq!(begin(&mut time, 1_000_000, 500_000), 1_000_000, "nothing is held back");
+        time.wait_for(at(9_000_000));
+        let tick = STAGED_NS;
+        assert_eq!(begin(&mut time, 2_000_000, 2_000_000 - tick), 2_000_000);
+        assert_eq!(begin(&mut time, 3_000_000, 3_000_000 - tick - 1), 3_000_000 - tick - 1);
+        assert_eq!(begin(&mut time, 6_000_000, 4_500_000), 5_000_000);
     }
 
     /// With a slack, the runner is asked to come later, and is late only after that. The time that

@@ -97,6 +97,33 @@ fn visit(world: &World) {
     while world.visit().again {}
 }
 
+/// A packet that waits for its runner is delayed from its push on, like one that is enqueued at
+/// once: the wait is a part of the delay.
+#[test]
+fn a_delay_begins_with_the_push() {
+    let tree = ["qdisc add dev any root netem delay 10ms"];
+    let leaves = |catch_up_ns, late_ms: u64| {
+        let mut world = world(&tree, catch_up_ns);
+        push(&mut world, START);
+        visit(&world);
+        push(&mut world, START.after(1_000_000));
+        push(&mut world, START.after(2_000_000));
+        world.now = START.after((2 + late_ms) * 1_000_000);
+        visit(&world);
+        let mut leaves = Vec::new();
+        while let Some(due) = world.waker.due() {
+            world.now = due.max(world.now);
+            visit(&world);
+            leaves.resize(world.wire().sent.len(), world.now.since(START) / 1_000);
+        }
+        leaves
+    };
+    assert_eq!(leaves(CATCH_UP_NS, 3), [10_000, 11_000, 12_000]);
+    assert_eq!(leaves(0, 3), [10_000, 15_000, 15_000], "without looking back");
+    // The runner comes 7 ms after the first of the two, and looks back by 5 ms.
+    assert_eq!(leaves(CATCH_UP_NS, 6), [10_000, 13_000, 13_000]);
+}
+
 /// Numbers that look random, each less than `below`.
 pub(crate) fn random(seed: &mut u64, below: u64) -> u64 {
     *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
