@@ -21,7 +21,8 @@ impl Host {
     ///
     /// With `device`, returns only the commands for this device, and for the other end of its pair.
     ///
-    /// Filters whose `indev` is a device without commands are left out: they match no packet.
+    /// Filters whose `indev` is a device without commands are left out: they match no packet. A
+    /// device that writes a capture (`type pcap file FILE`) cannot be made again while FILE exists.
     ///
     /// # Errors
     ///

@@ -13,7 +13,8 @@ use crate::output;
 ///
 /// The output is a configuration for `onramp daemon --config`; each line is a command of `onramp
 /// ip` or `onramp tc`. Counters and waiting packets are not saved, and neither are hardware
-/// addresses that no command gave, because they are random.
+/// addresses that no command gave, because they are random. A device that writes a capture (`type
+/// pcap file FILE`) cannot be made again while FILE exists: move FILE away, or write `replace`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
