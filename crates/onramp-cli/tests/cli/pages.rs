@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use super::replay::files::{MSEC, frame, pcap};
-use super::{run, skip, stderr};
+use super::{root, run, skip, stderr};
 
 const WIDTHS: [u32; 3] = [400, 1100, 1920];
 
@@ -107,12 +107,25 @@ fn nothing_is_cut_at_any_width() {
                 "lab pacing --rates 1k,10k --slack 0,1ms --spin 0,20us {short} --without-kernel"
             )),
         ),
+        ("loopback", page(&format!("lab loopback --pairs 1,2 {short}"))),
+        ("softirq", page(&format!("lab softirq {short}"))),
+        ("instances", page(&format!("lab instances --threads 1,2 {short}"))),
+        ("layout", page(&format!("lab layout --threads 1,2 {short}"))),
+        ("control", page(&format!("lab control {short}"))),
+        ("qdisc", page(&format!("lab qdisc --flows 1,1000 --kinds fq,pfifo,cake {short}"))),
         ("full", page(&format!("lab full --ports 1,16 {short}"))),
         ("aqm", page("lab aqm --seconds 4 --kinds pfifo,fq_codel --scenarios bursts")),
         ("replay", page(&format!("replay {} --qdisc fq --rate 8mbit", capture.display()))),
         ("sim", page(&format!("sim run {} --draws 3", scenario.display()))),
         ("designs", page(&format!("sim run {} --draws 2 --designs {DESIGNS}", scenario.display()))),
     ];
+    let mut pages = Vec::from(pages);
+    if root() {
+        let pacing = "lab pacing --kinds tbf --rates 1k --slack 0,1ms --spin 0,20us";
+        pages.push(("pacing beside the kernel", page(&format!("{pacing} {short}"))));
+        let wire = "lab wire --traffic 64 --shapers none,tbf --seconds 0.1 --rounds 1";
+        pages.push(("wire", page(wire)));
+    }
     let Some(told) = look(folder.path(), &pages) else { return };
     assert_eq!(told, [] as [&str; 0]);
 }

@@ -3,7 +3,7 @@
 
 use super::font;
 use super::scale::Scale;
-use super::scene::{Anchor, Mark, Scene, fitting};
+use super::scene::{Anchor, Mark, Scene, fitting_in};
 use super::style::Style;
 use super::{LETTERS, LINE, TOP, WIDTH, Words};
 
@@ -36,6 +36,12 @@ impl Bar {
         self.range.map_or(figure, |(_, most)| most.max(figure))
     }
 
+    /// Returns the width of a text in the letters of this bar.
+    fn width(&self, text: &str) -> f64 {
+        let width = if self.highlighted { font::bold_width } else { font::width };
+        width(text, LETTERS)
+    }
+
     fn is_finite(&self) -> bool {
         let (least, most) = self.range.unwrap_or_default();
         [self.figure.unwrap_or_default(), least, most].into_iter().all(f64::is_finite)
@@ -50,15 +56,11 @@ impl Bars {
         if !(most > 0.0 && finite) {
             return None;
         }
-        let width = |bar: &Bar, text: &str| {
-            let width = if bar.highlighted { font::bold_width } else { font::width };
-            width(text, LETTERS)
-        };
-        let names = self.bars.iter().map(|bar| width(bar, &bar.name)).fold(0.0, f64::max);
-        let notes = self.bars.iter().map(|bar| width(bar, &self.beside(bar, most)));
+        let names = self.bars.iter().map(|bar| bar.width(&bar.name)).fold(0.0, f64::max);
+        let notes = self.bars.iter().map(|bar| bar.width(&self.beside(bar, most)));
         let notes = notes.fold(0.0, f64::max);
         let room = WIDTH - notes - 3.0 * GAP - WIDTH / 6.0;
-        let names = names.min(room.clamp(WIDTH / 4.0, WIDTH / 2.0));
+        let names = names.min(room.clamp(WIDTH / 4.0, NAMES_MAX));
         let left = names + GAP;
         // The note of a bar stands to the right of the bar's whisker. The longest bar is made so
         // short that the longest note would fit beside it.
@@ -83,7 +85,8 @@ impl Bars {
     ) {
         let (middle, base) = (top + STEP / 2.0, top + STEP / 2.0 + LINE / 3.0);
         let text = if bar.highlighted { Style::BoldText } else { Style::Text };
-        scene.text(names, base, Anchor::End, text, &fitting(&bar.name, names + 1.0));
+        let name = fitting_in(bar.highlighted, &bar.name, names + 1.0);
+        scene.text(names, base, Anchor::End, text, &name);
         if let Some(figure) = bar.figure {
             let (left, style) = (scale.place(0.0), [Style::Bar, Style::OursBar]);
             let words = format!("{}: {}", bar.name, self.range(bar));
@@ -146,6 +149,8 @@ impl Bars {
 /// Height of a bar and the gap below it, in units.
 const STEP: f64 = 26.0;
 const GAP: f64 = 8.0;
+/// The most room that the names of the bars may have, in units.
+const NAMES_MAX: f64 = 0.62 * WIDTH;
 /// If a chart has at least `MANY` bars, a bar that is more than `CUT` times as long as half of the
 /// others is cut.
 const MANY: usize = 8;

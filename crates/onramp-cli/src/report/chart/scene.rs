@@ -167,11 +167,17 @@ impl Anchor {
 /// Returns `text` if it fits into `width`; otherwise as much of its beginning as fits, followed by
 /// three dots.
 pub(super) fn fitting(text: &str, width: f64) -> String {
-    if font::width(text, LETTERS) <= width {
+    fitting_in(false, text, width)
+}
+
+/// Returns what [`fitting`] does, for a text in bold or usual letters.
+pub(super) fn fitting_in(is_bold: bool, text: &str, width: f64) -> String {
+    let of = |text: &str| if is_bold { font::bold_width } else { font::width }(text, LETTERS);
+    if of(text) <= width {
         return text.to_owned();
     }
     let mut text: String = text.to_owned();
-    while !text.is_empty() && font::width(&text, LETTERS) + font::width("…", LETTERS) > width {
+    while !text.is_empty() && of(&text) + of("…") > width {
         text.pop();
     }
     text + "…"

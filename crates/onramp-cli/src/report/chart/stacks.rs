@@ -2,7 +2,7 @@
 
 use super::font;
 use super::scale::Scale;
-use super::scene::{Anchor, Mark, Scene, fitting};
+use super::scene::{Anchor, Mark, Scene, fitting_in};
 use super::style::Style;
 use super::{LETTERS, LINE, TOP, WIDTH};
 
@@ -68,7 +68,8 @@ impl Stacks {
     fn stack(&self, scene: &mut Scene, stack: &Stack, scale: &Scale, top: f64, names: f64) {
         let text = if stack.highlighted { Style::BoldText } else { Style::Text };
         let base = top + STEP / 2.0 + LINE / 3.0;
-        scene.text(names, base, Anchor::End, text, &fitting(&stack.name, names + 1.0));
+        let name = fitting_in(stack.highlighted, &stack.name, names + 1.0);
+        scene.text(names, base, Anchor::End, text, &name);
         let mut from = 0.0;
         for (part, share) in stack.shares.iter().enumerate() {
             let (left, right) = (scale.place(from), scale.place(from + share));

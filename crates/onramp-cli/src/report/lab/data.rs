@@ -322,8 +322,10 @@ impl Document {
             return None;
         }
         // A ratio that the experiment itself wrote takes precedence over one computed from the
-        // medians. If the experiment wrote `null` instead of a ratio, the row has no ratio.
-        let own = self.ratios(row).filter(|ratios| ratios.contains_key(key));
+        // medians. If the experiment wrote `null` instead of a ratio, the row has no ratio. Ratios
+        // to another design than the base, which was not measured, say nothing here.
+        let own = self.base().filter(|base| base.measured).and_then(|_| self.ratios(row));
+        let own = own.filter(|ratios| ratios.contains_key(key));
         let ratio = match own {
             Some(ratios) => Figure::of(ratios, key)?,
             None if is_quotient(key) => return None,
@@ -533,7 +535,8 @@ fn names<'a>(
 ) -> Vec<&'a str> {
     let Some(first) = rows.first() else { return Vec::new() };
     let differs = |key: &str| rows.iter().any(|row| row.get(key) != first.get(key));
-    let listed = |key: &str| asked.is_some_and(|all| all.get(key).is_some_and(Value::is_array));
+    let list = |key: &str| asked.and_then(|all| all.get(key)?.as_array());
+    let listed = |key: &str| list(key).is_some_and(|values| !values.is_empty());
     let main = first.iter().find(|(_, value)| value.is_string()).map(|(key, _)| key.as_str());
     let others = first.iter().filter(|(key, value)| {
         let naming = value.is_string() || listed(key) && (value.is_number() || value.is_null());

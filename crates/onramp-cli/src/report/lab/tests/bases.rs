@@ -201,3 +201,27 @@ fn a_share_that_was_lost_is_told_by_what_was_lost() {
     let pacing = json!({"schema": "onramp.lab.pacing", "version": 1, "rows": [row]});
     assert!(assert_whole(&pacing).contains(late));
 }
+
+/// A qdisc of `onramp lab qdisc` has one line, although more flows hold more packets, unless the
+/// user names the backlogs. The run wrote no ratios to the binary heap, which it did not measure,
+/// so the page computes those to another kind.
+#[test]
+fn a_backlog_that_follows_the_flows_names_no_line() {
+    let row = |design: &str, flows: u64, ns: f64| {
+        json!({"design": design, "flows": flows, "backlog": flows.max(256), "classes": null,
+               "ns_per_packet": ns, "ns_per_packet_min": ns, "ns_per_packet_max": ns,
+               "ratios_to_binary_heap": {"ns_per_packet": null}})
+    };
+    let rows = [row("pfifo", 1, 10.0), row("fq", 1, 40.0), row("pfifo", 1_000, 20.0)];
+    let value = |backlog: Value| {
+        json!({"schema": "onramp.lab.qdisc", "version": 1, "command": ["onramp"],
+               "machine": {}, "rows": rows,
+               "parameters": {"backlog": backlog, "flows": [1, 1_000]}})
+    };
+    let without = value(json!([]));
+    assert_eq!(document(&without).series(), ["pfifo", "fq"]);
+    assert_eq!(document(&value(json!([256, 1_000]))).series().len(), 3);
+    let page = assert_whole(&without);
+    let heading = "Divided by the figure of pfifo, median by median";
+    assert_eq!(table(&page, heading), [["fq", "1", "4"].map(str::to_owned).to_vec()]);
+}
