@@ -6,6 +6,7 @@
 //! even after a failure, Ctrl-C or a kill.
 
 use std::fs;
+use std::io::ErrorKind;
 use std::process::Command;
 use std::thread;
 use std::time::Duration;
@@ -241,7 +242,13 @@ pub(crate) fn tc(arguments: &str) -> Result<(), String> {
 
 /// Runs a program of iproute2. Returns its output, or the reason why it failed.
 pub(crate) fn output(program: &str, arguments: &str) -> Result<String, String> {
-    let output = Command::new(program).args(arguments.split(' ')).output().map_err(|error| {
+    let run = |program: &str| Command::new(program).args(arguments.split(' ')).output();
+    // Debian has `tc` in a folder in which the shells of ordinary users do not look.
+    let output = run(program).or_else(|error| match error.kind() {
+        ErrorKind::NotFound => run(&format!("/usr/sbin/{program}")).map_err(|_| error),
+        _ => Err(error),
+    });
+    let output = output.map_err(|error| {
         format!(
             "cannot run `{program}` of iproute2: {error}; install it (`apt-get install iproute2`)"
         )
