@@ -111,6 +111,9 @@ pub(crate) fn set_up() -> Vec<String> {
     let is_root = succeeds(Command::new("sh").args(["-c", "test \"$(id -u)\" = 0"]));
     if !is_root {
         lacks.push("not root: tests that need a network namespace are skipped".to_owned());
+    } else if !succeeds(Command::new("unshare").args(["--net", "--mount", "true"])) {
+        let why = "root may not make namespaces here: tests that need some are skipped";
+        lacks.push(why.to_owned());
     }
     if is_root && !missing.is_empty() {
         let mut packages: Vec<&str> = missing.iter().map(|(_, package)| *package).collect();

@@ -51,6 +51,7 @@ use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::OnceLock;
 use std::thread;
 use std::time::Duration;
 
@@ -187,8 +188,14 @@ fn quoted(text: &str) -> impl Iterator<Item = &str> {
     text.split('`').skip(1).step_by(2)
 }
 
+/// Whether this process is root and may make namespaces, as root in many containers may not.
 fn root() -> bool {
-    rustix::process::geteuid().is_root()
+    static MAY: OnceLock<bool> = OnceLock::new();
+    let try_it = || {
+        let tried = Command::new("unshare").args(["--net", "--mount", "true"]).output();
+        rustix::process::geteuid().is_root() && tried.is_ok_and(|tried| tried.status.success())
+    };
+    *MAY.get_or_init(try_it)
 }
 
 /// Copies a program that a test will start, so that every user may read and run it.

@@ -11,7 +11,7 @@ mod relay;
 mod running;
 
 use std::ffi::OsStr;
-use std::fs;
+use std::fs::{self, OpenOptions};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -19,7 +19,7 @@ use std::sync::OnceLock;
 
 use serde_json::Value;
 
-use super::{assert_fails, install, run, skip, stderr};
+use super::{assert_fails, install, root, run, skip, stderr};
 
 /// The name of the folder with the copy of the program, without the number of the test's process.
 const COPIES: &str = "onramp-test-wire-";
@@ -59,7 +59,7 @@ enum Tun {
 }
 
 /// Runs `onramp wire` with these words, as an ordinary user. Returns `None`, and prints why, if
-/// this machine has no user namespaces. Where it has no TUN, the ends are veth pairs.
+/// this machine has no user namespaces, or a TUN that only root may open.
 fn wire<'a>(words: impl IntoIterator<Item = &'a str>) -> Option<Output> {
     wire_with(Tun::Open, words)
 }
@@ -67,6 +67,11 @@ fn wire<'a>(words: impl IntoIterator<Item = &'a str>) -> Option<Output> {
 /// Does the same as [`wire`], with this `/dev/net/tun`.
 fn wire_with<'a>(tun: Tun, words: impl IntoIterator<Item = &'a str>) -> Option<Output> {
     let words: Vec<&str> = words.into_iter().collect();
+    let is_open = || OpenOptions::new().read(true).write(true).open("/dev/net/tun").is_ok();
+    if tun == Tun::Open && !root() && !is_open() {
+        skip("onramp wire: this user may not open /dev/net/tun");
+        return None;
+    }
     let Some(mut command) = ordinary(tun, words) else {
         skip(&format!("onramp wire: only root can test a /dev/net/tun that is {tun:?}"));
         return None;
@@ -117,7 +122,7 @@ fn as_ordinary<'a>(
         Tun::Closed => "mknod -m 600 /dev/net/tun c 10 200 && ",
         Tun::Missing => "",
     };
-    let is_root = rustix::process::getuid().is_root();
+    let is_root = root();
     if net == Net::Own {
         command.args(["unshare", if is_root { "-n" } else { "-rn" }, "sh", "-c", LO, "sh"]);
     }

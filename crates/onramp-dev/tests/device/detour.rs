@@ -1,42 +1,29 @@
 //! Detours at one end of a veth pair. Only root outside of user namespaces may load their programs.
 
-use std::io::Write as _;
 use std::net::UdpSocket;
 use std::sync::mpsc::{self, TryRecvError};
 use std::thread;
 use std::time::Duration;
 
 use etherparse::PacketBuilder;
-use nix::unistd::Uid;
 use onramp_core::{Clock, Device};
 use onramp_dev::{Detour, MonotonicClock, PacketReceiver, PacketSocket, Receive, Side};
 use onramp_queue::{Layer, Packet, PacketList};
 
 use crate::common::in_child;
-use crate::namespace::in_namespace;
+use crate::namespace::{in_namespace, in_namespace_of_root, is_root};
 use crate::packet::{OPTIONS, PAIR, assert_nothing, open};
 use crate::tap::{heap, ip, receive, send};
-
-/// Whether the process is root outside of user namespaces.
-fn is_root() -> bool {
-    let map = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
-    Uid::effective().is_root() && map.split_whitespace().nth(2) == Some("4294967295")
-}
 
 /// Runs the test in a namespace with a veth pair: `v0` is the host's interface, and `test` gets the
 /// packet socket at the other end.
 fn beside_a_peer(name: &str, test: impl FnOnce(PacketSocket, PacketReceiver)) {
-    if !is_root() {
-        // The test harness hides what passing tests print.
-        let mut stderr = std::io::stderr();
-        return writeln!(stderr, "SKIP: {name}: the test needs root").expect("it is open");
-    }
     let set_up = [
         "ip link set v0 address 02:00:00:00:00:01",
         "ip addr add 192.0.2.1/24 dev v0",
         "ip neigh add 192.0.2.2 lladdr 02:00:00:00:00:02 dev v0",
     ];
-    in_namespace(name, &[&PAIR[..], &set_up].concat(), || {
+    in_namespace_of_root(name, &[&PAIR[..], &set_up].concat(), || {
         let (socket, receiver) = open("v1", OPTIONS);
         test(socket, receiver);
     });

@@ -2,6 +2,7 @@
 //! in a new network namespace, which disappears when that process ends.
 
 use std::env;
+use std::fs::OpenOptions;
 use std::io::{Write, stderr};
 use std::net::UdpSocket;
 use std::process::{Command, ExitStatus};
@@ -53,6 +54,35 @@ pub(crate) fn in_namespace(name: &str, set_up: &[&str], test: impl FnOnce()) {
         .status()
         .expect("it ran a moment ago");
     assert!(status.success(), "{name} failed inside the namespace");
+}
+
+/// Runs `test` as [`in_namespace`] does, but skips it unless root outside of user namespaces runs
+/// it, as whom a user in a namespace of their own may not do what the test needs.
+pub(crate) fn in_namespace_of_root(name: &str, set_up: &[&str], test: impl FnOnce()) {
+    if env::var_os(INSIDE).is_none() && !is_root() {
+        return skip("", &format!("{name}: the test needs root with all rights"));
+    }
+    in_namespace(name, set_up, test);
+}
+
+/// Runs `test` as [`in_namespace`] does, but skips it if this user may not open `/dev/net/tun`.
+pub(crate) fn in_namespace_with_tun(name: &str, set_up: &[&str], test: impl FnOnce()) {
+    let opened = OpenOptions::new().read(true).write(true).open("/dev/net/tun");
+    if let (Err(error), None) = (opened, env::var_os(INSIDE)) {
+        return skip("", &format!("{name}: /dev/net/tun: {error}"));
+    }
+    in_namespace(name, set_up, test);
+}
+
+/// Whether this process is root outside of user namespaces, and may make network namespaces, as
+/// root in many containers may not.
+pub(crate) fn is_root() -> bool {
+    let map = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+    let is_outside = map.split_whitespace().nth(2) == Some("4294967295");
+    let may = || Command::new("unshare").args(["-n", "true"]).output();
+    nix::unistd::Uid::effective().is_root()
+        && is_outside
+        && may().is_ok_and(|output| output.status.success())
 }
 
 /// Reports a skipped test directly on standard error, because the test harness hides what passing

@@ -19,7 +19,7 @@ use onramp_core::{Clock, Device, Instant, Setup, Tree};
 use onramp_dev::{MonotonicClock, Receive, Tap, TapOptions, TapReceiver};
 use onramp_queue::{Layer, Packet, PacketList, PartialChecksum};
 
-use crate::namespace::in_namespace;
+use crate::namespace::in_namespace_with_tun;
 
 /// Longest wait for a packet that must come.
 pub(crate) const PATIENCE_NS: u64 = 120_000_000_000;
@@ -74,7 +74,7 @@ pub(crate) fn send(device: &mut dyn Device, packet: Packet) {
 /// A frame as the kernel sends it is described, and a frame comes in to the kernel.
 #[test]
 fn frames_go_both_ways() {
-    in_namespace("tap::frames_go_both_ways", &[], || {
+    in_namespace_with_tun("tap::frames_go_both_ways", &[], || {
         for (layer, offload) in [
             (Layer::Ethernet, true),
             (Layer::Ethernet, false),
@@ -124,7 +124,7 @@ fn frames_go_both_ways() {
 
 #[test]
 fn what_cannot_be_opened_says_why() {
-    in_namespace("tap::what_cannot_be_opened_says_why", &[], || {
+    in_namespace_with_tun("tap::what_cannot_be_opened_says_why", &[], || {
         let options = TapOptions::default();
         let error = |name: &str| Tap::open(name, options).expect_err("refused");
         assert!(error("a name that is too long").to_string().contains("at most 15 bytes"));
@@ -209,7 +209,7 @@ fn the_kernel_segments_alike() {
         "sysctl -qw net.ipv4.ip_forward=1",
         "sysctl -qw net.ipv6.conf.all.forwarding=1",
     ];
-    in_namespace("tap::the_kernel_segments_alike", &set_up, || {
+    in_namespace_with_tun("tap::the_kernel_segments_alike", &set_up, || {
         let mut from = open("x0", TapOptions::default(), &["192.0.2.1/24", "2001:db8:0:1::1/64"]);
         let plain = TapOptions { offload: false, ..TapOptions::default() };
         let to = open("y0", plain, &["198.51.100.1/24", "2001:db8:0:2::1/64"]);
@@ -372,33 +372,37 @@ pub(crate) fn echo(bytes: usize) {
 
 #[test]
 fn tcp_passes_and_super_frames_are_cut() {
-    in_namespace("tap::tcp_passes_and_super_frames_are_cut", &["ip link set lo up"], || {
-        let root = "qdisc add dev e root handle 1: ";
-        let plain = format!("{root}netem delay 5ms");
-        for offload in [false, true] {
-            let [there, back] = across(&[&plain], offload, || echo(1_000_000));
-            for tree in [&there, &back] {
-                assert!(tree.totals().sent_bytes > 1_000_000);
-                assert_eq!(tree.totals().dropped_packets(), 0);
+    in_namespace_with_tun(
+        "tap::tcp_passes_and_super_frames_are_cut",
+        &["ip link set lo up"],
+        || {
+            let root = "qdisc add dev e root handle 1: ";
+            let plain = format!("{root}netem delay 5ms");
+            for offload in [false, true] {
+                let [there, back] = across(&[&plain], offload, || echo(1_000_000));
+                for tree in [&there, &back] {
+                    assert!(tree.totals().sent_bytes > 1_000_000);
+                    assert_eq!(tree.totals().dropped_packets(), 0);
+                }
             }
-        }
-        // cake segments super-frames, and a qdisc behind it delays them.
-        let lines = [
-            &format!("{root}series")[..],
-            "qdisc add dev e parent 1:1 cake bandwidth 100mbit",
-            "qdisc add dev e parent 1:2 netem delay 2ms",
-        ];
-        let trees = across(&lines, true, || echo(3_000_000));
-        for tree in trees {
-            let totals = tree.totals();
-            assert!(totals.made_packets > 100, "super-frames were segmented: {totals:?}");
-        }
-    });
+            // cake segments super-frames, and a qdisc behind it delays them.
+            let lines = [
+                &format!("{root}series")[..],
+                "qdisc add dev e parent 1:1 cake bandwidth 100mbit",
+                "qdisc add dev e parent 1:2 netem delay 2ms",
+            ];
+            let trees = across(&lines, true, || echo(3_000_000));
+            for tree in trees {
+                let totals = tree.totals();
+                assert!(totals.made_packets > 100, "super-frames were segmented: {totals:?}");
+            }
+        },
+    );
 }
 
 #[test]
 fn a_deleted_interface_is_told() {
-    in_namespace("tap::a_deleted_interface_is_told", &[], || {
+    in_namespace_with_tun("tap::a_deleted_interface_is_told", &[], || {
         let tap = open("x0", TapOptions::default(), &[]);
         let mut receiver = tap.receiver();
         ip("link del x0");

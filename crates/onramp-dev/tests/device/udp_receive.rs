@@ -17,7 +17,7 @@ use onramp_queue::{Layer, PAYLOAD_MAX, Packet, PacketList};
 use socket2::{Domain, SockRef, Socket, Type};
 
 use crate::common::{packet, pattern, transmit_all};
-use crate::namespace::in_namespace;
+use crate::namespace::in_namespace_with_tun;
 use crate::tap::{heap, ip, receive, send, start};
 
 fn bound(addr: &str) -> UdpSocket {
@@ -391,7 +391,7 @@ fn packets_pass_through_a_tun() {
         "ip addr add 2001:db8::1/128 dev lo nodad",
         "ip addr add 2001:db8::9/128 dev lo nodad",
     ];
-    in_namespace("udp_receive::packets_pass_through_a_tun", &set_up, || {
+    in_namespace_with_tun("udp_receive::packets_pass_through_a_tun", &set_up, || {
         for offload in [true, false] {
             let (give, take) = mpsc::channel();
             let (end, ended) = mpsc::channel::<()>();

@@ -19,7 +19,7 @@ use onramp_dev::{Attach, Copying, MonotonicClock, Receive, Xdp, XdpOptions, XdpR
 use onramp_queue::{DropReason, Layer, Packet, PacketList};
 
 use crate::common::in_child;
-use crate::namespace::in_namespace;
+use crate::namespace::{in_namespace, in_namespace_of_root};
 
 /// How long a test waits for something that has to happen.
 const PATIENCE_NS: u64 = 120_000_000_000;
@@ -95,7 +95,7 @@ fn udp(data: &[u8]) -> Packet {
 
 #[test]
 fn frames_go_both_ways() {
-    in_namespace("xdp::frames_go_both_ways", &PAIR, || {
+    in_namespace_of_root("xdp::frames_go_both_ways", &PAIR, || {
         for attach in [Attach::Driver, Attach::Generic] {
             let options = XdpOptions { attach, ..XdpOptions::default() };
             let mut xdp = Xdp::open("x0", 0, options).expect("root in its namespace may");
@@ -146,7 +146,7 @@ fn frames_go_both_ways() {
 /// A child that drops its copies takes no frame, and the parent sends and receives as before.
 #[test]
 fn a_child_leaves_the_traffic_to_its_parent() {
-    in_namespace("xdp::a_child_leaves_the_traffic_to_its_parent", &PAIR, || {
+    in_namespace_of_root("xdp::a_child_leaves_the_traffic_to_its_parent", &PAIR, || {
         let options = XdpOptions { frames: 8, ..XdpOptions::default() };
         let mut xdp = Xdp::open("x0", 0, options).expect("root in its namespace may");
         let mut receiver = Some(xdp.receiver().expect("it receives"));
@@ -206,7 +206,7 @@ fn what_cannot_be_sent_is_dropped_for_its_reason() {
 
 #[test]
 fn what_cannot_be_opened_says_why() {
-    in_namespace("xdp::what_cannot_be_opened_says_why", &PAIR, || {
+    in_namespace_of_root("xdp::what_cannot_be_opened_says_why", &PAIR, || {
         let options = XdpOptions::default();
         let error = |name: &str, queue: u32, options: XdpOptions| {
             Xdp::open(name, queue, options).expect_err("refused").to_string()
@@ -244,7 +244,7 @@ fn what_cannot_be_opened_says_why() {
 /// Packets that come faster than they are received are counted as missed.
 #[test]
 fn missed_packets_are_counted() {
-    in_namespace("xdp::missed_packets_are_counted", &PAIR, || {
+    in_namespace_of_root("xdp::missed_packets_are_counted", &PAIR, || {
         let options = XdpOptions { frames: 8, ..XdpOptions::default() };
         let mut xdp = Xdp::open("x0", 0, options).expect("root in its namespace may");
         let mut receiver = xdp.receiver().expect("it receives");
@@ -300,7 +300,7 @@ fn queues_are_counted() {
 /// that the ends choose.
 #[test]
 fn tcp_passes() {
-    in_namespace("xdp::tcp_passes", &PAIR, || {
+    in_namespace_of_root("xdp::tcp_passes", &PAIR, || {
         ip("link add y0 type veth peer name y1");
         ip("link set y0 up");
         ip("neigh del 192.0.2.2 lladdr 02:00:00:00:00:02 dev x1");

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use onramp::dev::Null;
 use onramp::{
-    BuildError, Credits, Device, DeviceInfo, Instant, Link, LinkBuilder, Mode, PacketList, PortError,
-    Transmitted, TrySendError,
+    BuildError, Credits, Device, DeviceInfo, Instant, Link, LinkBuilder, Mode, PacketList,
+    PortError, Transmitted, TrySendError,
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 

@@ -28,7 +28,7 @@ fn numbered(number: u32) -> Packet {
 /// has taken them. All packets count as sent, and their frames as lost.
 #[test]
 fn frames_without_carrier_are_lost_and_counted() {
-    in_namespace("xdp::edges::frames_without_carrier_are_lost_and_counted", &PAIR, || {
+    in_namespace_of_root("xdp::edges::frames_without_carrier_are_lost_and_counted", &PAIR, || {
         let mut xdp = Xdp::open("x0", 0, SENDS).expect("root in its namespace may");
         let socket = UdpSocket::bind("192.0.2.1:7000").expect("an address of x1");
         socket.set_read_timeout(Some(Duration::from_secs(120))).expect("a timeout");
@@ -53,7 +53,7 @@ fn frames_without_carrier_are_lost_and_counted() {
 /// packets are dropped.
 #[test]
 fn a_queue_that_takes_nothing_drops() {
-    in_namespace("xdp::edges::a_queue_that_takes_nothing_drops", &UNEVEN, || {
+    in_namespace_of_root("xdp::edges::a_queue_that_takes_nothing_drops", &UNEVEN, || {
         let mut xdp = Xdp::open("x0", 1, XdpOptions { frames: 8, ..SENDS }).expect("it receives");
         let (mut burst, mut done) = ((0..20).map(numbered).collect(), PacketList::new());
         for at in [1, 500_000_000, 1_000_000_000] {
@@ -124,7 +124,7 @@ fn what_fits_no_memory_is_dropped() {
 /// A receiver hears of an interface that is gone, and not of one that is only down.
 #[test]
 fn a_removed_interface_is_an_error() {
-    in_namespace("xdp::edges::a_removed_interface_is_an_error", &PAIR, || {
+    in_namespace_of_root("xdp::edges::a_removed_interface_is_an_error", &PAIR, || {
         let mut xdp = Xdp::open("x0", 0, XdpOptions::default()).expect("root may");
         let mut receiver = xdp.receiver().expect("it receives");
         ip("link set x0 down");
@@ -143,7 +143,7 @@ fn a_removed_interface_is_an_error() {
 /// The kernel's own stack has the frames of a queue as long as nobody receives them.
 #[test]
 fn without_a_receiver_the_kernel_has_the_frames() {
-    in_namespace("xdp::edges::without_a_receiver_the_kernel_has_the_frames", &PAIR, || {
+    in_namespace_of_root("xdp::edges::without_a_receiver_the_kernel_has_the_frames", &PAIR, || {
         let mut stack = PacketSocket::open("x0", PacketOptions::default()).expect("root may");
         let mut stack = stack.receiver().expect("nobody has it");
         let socket = UdpSocket::bind("192.0.2.1:7000").expect("an address of x1");
@@ -175,7 +175,7 @@ fn any_attachment_falls_back() {
         "ip addr add 192.0.2.1/24 dev x1",
         "ip neigh add 192.0.2.2 lladdr 02:00:00:00:00:02 dev x1",
     ];
-    in_namespace("xdp::edges::any_attachment_falls_back", &set_up, || {
+    in_namespace_of_root("xdp::edges::any_attachment_falls_back", &set_up, || {
         let options = XdpOptions { attach: Attach::Driver, ..XdpOptions::default() };
         let error = Xdp::open("x0", 0, options).expect_err("it has too few queues");
         assert!(error.to_string().contains("try `Attach::Generic`"), "{error}");

@@ -37,7 +37,7 @@ fn number(packet: &Packet) -> u32 {
 
 #[test]
 fn a_forwarded_frame_is_not_copied() {
-    in_namespace("xdp::forward::a_forwarded_frame_is_not_copied", &two_pairs(), || {
+    in_namespace_of_root("xdp::forward::a_forwarded_frame_is_not_copied", &two_pairs(), || {
         let ([x0, mut y0], mut receiver) = open(XdpOptions { frames: 64, ..XdpOptions::default() });
         let mut end = PacketSocket::open("y1", PacketOptions::default()).expect("root may");
         let mut end = end.receiver().expect("root may");
@@ -76,7 +76,7 @@ fn a_forwarded_frame_is_not_copied() {
 #[test]
 fn packets_that_wait_do_not_stop_the_receiver() {
     let name = "xdp::forward::packets_that_wait_do_not_stop_the_receiver";
-    in_namespace(name, &two_pairs(), || {
+    in_namespace_of_root(name, &two_pairs(), || {
         let ([x0, mut y0], mut receiver) = open(XdpOptions { frames: 16, ..XdpOptions::default() });
         let socket = UdpSocket::bind("192.0.2.1:7000").expect("an address of x1");
         let mut waiting = Vec::new();
@@ -100,7 +100,7 @@ fn packets_that_wait_do_not_stop_the_receiver() {
 /// by frames that come in, and leaves when the interface is up.
 #[test]
 fn frames_in_a_ring_stay_as_they_are() {
-    in_namespace("xdp::forward::frames_in_a_ring_stay_as_they_are", &two_pairs(), || {
+    in_namespace_of_root("xdp::forward::frames_in_a_ring_stay_as_they_are", &two_pairs(), || {
         let ([_x0, mut y0], mut receiver) = open(XdpOptions { frames: 8, ..XdpOptions::default() });
         let mut end = PacketSocket::open("y1", PacketOptions::default()).expect("root may");
         let mut end = end.receiver().expect("root may");
