@@ -187,7 +187,7 @@ const FAILURES: &[(&str, u8, &str)] = &[
     ("ip link add x type udp local 127.0.0.1 idle 1s", 255, "Error: argument \"1s\" is wrong: "),
     ("ip link add x type udp local ::1 idle 5 idle 6", 255, "Error: duplicate \"idle\": \"6\" is"),
     (
-        "ip link add x type udp local 127.0.0.1 remote 127.0.0.1:5 listen 127.0.0.1 clients 2",
+        "ip link add x type udp local 127.9.8.7:4004 remote 127.0.0.1:5 listen 127.0.0.1 clients 2",
         2,
         "RTNETLINK answers: Invalid argument\neach client has its own socket",
     ),

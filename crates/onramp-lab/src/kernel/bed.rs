@@ -265,6 +265,13 @@ pub(crate) fn output(program: &str, arguments: &str) -> Result<String, String> {
 mod tests {
     use super::*;
 
+    #[test]
+    fn a_program_that_is_missing_is_named() {
+        let told = output("no-such-program", "link").expect_err("there is none");
+        assert!(told.starts_with("cannot run `no-such-program` of iproute2: "), "{told}");
+        assert!(told.contains("apt-get install iproute2"), "{told}");
+    }
+
     const DEV: &str = "\
 Inter-|   Receive                                                |  Transmit
  face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo

@@ -4,8 +4,8 @@ use std::cell::Cell;
 use std::panic::catch_unwind;
 use std::ptr;
 use std::sync::atomic::AtomicPtr;
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicBool, AtomicU32};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU32, compiler_fence};
 
 use crate::notice::tell;
 use crate::shaper::Shaper;
@@ -32,13 +32,19 @@ pub(super) struct Inside(());
 impl Inside {
     /// Returns `None` if the thread is in the library already.
     pub(super) fn enter() -> Option<Self> {
+        let was_inside = INSIDE.replace(true);
+        // SeqCst: a signal handler of this thread, of which the compiler knows nothing, sees the
+        // flag before anything that the library does; pairs with the read in the handler's call.
+        compiler_fence(SeqCst);
         // `then_some` would make the value in any case, and its drop would let the next call in.
-        (!INSIDE.replace(true)).then(|| Self(()))
+        (!was_inside).then(|| Self(()))
     }
 }
 
 impl Drop for Inside {
     fn drop(&mut self) {
+        // SeqCst: as in `enter`; all that the library does comes before.
+        compiler_fence(SeqCst);
         INSIDE.set(false);
     }
 }
