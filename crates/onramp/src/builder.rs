@@ -352,7 +352,8 @@ impl LinkBuilder {
     /// each port. If the senders' [credits](Self::credits) exceed this number, each sender gets an
     /// equal part of it, but at least 4 packets (fewer if its credits are fewer). Default: 8192
     /// packets if `credits` is not set, which bounds no sender that has [credits of its
-    /// own](Link::sender_with); no bound if `credits` is set. The range is 4 packets and more; all
+    /// own](Link::sender_with), although such a sender counts as one of them; no bound if `credits`
+    /// is set. The range is 4 packets and more; all
     /// ports together must have at least the `credits` that are set for one sender.
     ///
     /// Set it to bound queues, delay and memory where the number of senders is not known. The
@@ -476,8 +477,9 @@ impl LinkBuilder {
     /// Use it in a program that has a loop of its own around `epoll` or `poll` and wants no other
     /// threads, or that wants to know exactly when packets leave. Several threads may send all the
     /// same. A call that waits, such as [`Sender::send`](crate::Sender::send) of a sender without
-    /// credit, [`Link::flush`] and [`Link::close`], does the runner's work while it waits, so it
-    /// ends although the loop stands still meanwhile. A future such as
+    /// credit, [`Link::flush`], [`Link::close`], and [`Link::change`] or [`Link::views`] while
+    /// another thread owns a port, does the runner's work while it waits, so it ends although the
+    /// loop stands still meanwhile. A future such as
     /// [`Sender::ready`](crate::Sender::ready) waits for the program to call `run`. A device that
     /// blocks, blocks the program.
     ///

@@ -122,6 +122,12 @@ fn a_delay_begins_with_the_push() {
     assert_eq!(leaves(0, 3), [10_000, 15_000, 15_000], "without looking back");
     // The runner comes 7 ms after the first of the two, and looks back by 5 ms.
     assert_eq!(leaves(CATCH_UP_NS, 6), [10_000, 13_000, 13_000]);
+    // Where nothing is held back, packets are enqueued in batches, at the present.
+    let mut world = world(&tree, CATCH_UP_NS);
+    push(&mut world, START);
+    world.now = START.after(3_000_000);
+    visit(&world);
+    assert_eq!(world.waker.due(), Some(START.after(13_000_000)));
 }
 
 /// Numbers that look random, each less than `below`.

@@ -2,13 +2,13 @@
 
 use std::fmt;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use onramp_core::filter::FilterSpec;
 use onramp_core::qdisc::Cx;
 use onramp_core::view::{self, QdiscView};
-use onramp_core::{Change, Clock, Edit, Facts, Handle, RootQdisc, Setup};
+use onramp_core::{Change, Clock, Edit, Facts, Handle, Instant, RootQdisc, Setup};
 
 use super::Link;
 use crate::ingress::LinkIngress;
@@ -61,7 +61,8 @@ impl<T> Drop for Owed<T> {
 /// change even if this is dropped.
 pub struct Changing {
     answers: Answers<()>,
-    shared: Arc<Shared>,
+    /// The link, which this does not keep open.
+    link: Weak<Shared>,
 }
 
 impl fmt::Debug for Changing {
@@ -78,11 +79,18 @@ impl Changing {
     /// [`PortError::Late`], [`PortError::Blocked`] and [`PortError::Dead`], as
     /// [`Link::change`] returns them.
     pub fn wait(self) -> Result<(), PortError> {
-        let answers = self.answers.gather(&self.shared).into_iter();
+        let answers = match self.link.upgrade() {
+            Some(link) => self.answers.gather(&link),
+            // Ports that are gone have answered, or never will.
+            None => {
+                let came = std::iter::from_fn(|| self.answers.from.try_recv().ok()).collect();
+                self.answers.all(came)
+            }
+        };
         // If several ports report errors, return the error of a port that will not make the change,
         // rather than the error of a port that will make it late.
         let is_late = |error: &PortError| matches!(error, PortError::Late(_));
-        let worst = answers.filter_map(|(_, done)| done.err()).min_by_key(is_late);
+        let worst = answers.into_iter().filter_map(|(_, done)| done.err()).min_by_key(is_late);
         worst.map_or(Ok(()), Err)
     }
 }
@@ -183,7 +191,7 @@ impl Link {
             shared.slot(*port).set_stale(error.is_some());
         }
         drop(plan);
-        Ok((change, Changing { answers, shared: Arc::clone(&self.handle.shared) }))
+        Ok((change, Changing { answers, link: Arc::downgrade(&self.handle.shared) }))
     }
 
     /// Returns the description of the tree in front of the link's ports. Use it to list the tree,
@@ -413,10 +421,15 @@ impl<T> Answers<T> {
         let deadline = shared.clock.now() + PATIENCE;
         let mut came = Vec::with_capacity(self.asked.len());
         while came.len() < self.asked.len() {
-            let left = deadline.since(shared.clock.now());
-            let Some(answer) = self.next(shared, left) else { break };
+            let Some(answer) = self.next(shared, deadline) else { break };
             came.push(answer);
         }
+        self.all(came)
+    }
+
+    /// Returns the answers of the ports, of which these came in time, in the order of the ports'
+    /// numbers.
+    fn all(self, mut came: Vec<(usize, Option<T>)>) -> Vec<(usize, Result<T, PortError>)> {
         came.sort_by_key(|(port, _)| *port);
         let mut came = came.into_iter().peekable();
         let answer = |(port, error): (usize, Option<PortError>)| {
@@ -431,18 +444,25 @@ impl<T> Answers<T> {
         self.asked.into_iter().map(answer).collect()
     }
 
-    /// Waits for the next answer, for at most `left` nanoseconds. In a link without threads, an
-    /// owner may leave the work to the next round, and the thread that waits here may be the one
-    /// that makes the rounds: so it makes one each [`ROUND_NS`].
-    fn next(&self, shared: &Shared, mut left: u64) -> Option<(usize, Option<T>)> {
-        while shared.rig.threads.descriptor().is_some() && left > 0 {
-            shared.turn();
-            let nap = left.min(ROUND_NS);
+    /// Waits for the next answer, at most until `deadline`. In a link without threads, an owner may
+    /// leave the work to the next round, and the thread that waits here may be the one that makes
+    /// the rounds: so it makes one each [`ROUND_NS`].
+    fn next(&self, shared: &Shared, deadline: Instant) -> Option<(usize, Option<T>)> {
+        // An answer that is there needs no round, in which packets would leave.
+        if let Ok(answer) = self.from.try_recv() {
+            return Some(answer);
+        }
+        let is_by_hand = shared.rig.threads.descriptor().is_some();
+        loop {
+            if is_by_hand {
+                shared.turn();
+            }
+            let left = deadline.since(shared.clock.now());
+            let nap = if is_by_hand { left.min(ROUND_NS) } else { left };
             match self.from.recv_timeout(Duration::from_nanos(nap)) {
-                Err(RecvTimeoutError::Timeout) => left -= nap,
+                Err(RecvTimeoutError::Timeout) if nap < left => {}
                 answer => return answer.ok(),
             }
         }
-        self.from.recv_timeout(Duration::from_nanos(left)).ok()
     }
 }

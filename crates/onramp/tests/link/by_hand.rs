@@ -85,6 +85,21 @@ fn a_thread_that_waits_for_an_answer_makes_the_rounds() {
     });
 }
 
+/// A port that nobody owns answers at once, so no packet leaves in a call that asks it.
+#[test]
+fn what_is_answered_at_once_sends_nothing() {
+    let link = nulls(1).mode(Mode::Dedicated).qdisc("pfifo").build().expect("a link");
+    let mut sender = link.sender();
+    let flow = sender.flow(None);
+    sender.try_send(&flow, b"x").expect("it has room");
+    assert_eq!(link.views(0).expect("it answers").len(), 1);
+    link.change("qdisc change root pfifo limit 9").expect("it is changed");
+    link.measure(true);
+    assert_eq!(link.stats().sent, 0, "nobody has run the link");
+    while link.run().is_some() {}
+    assert_eq!(link.stats().sent, 1);
+}
+
 /// Packets whose time has come leave in `run`, and neither earlier nor by themselves.
 #[test]
 fn packets_leave_when_the_program_runs_the_link() {
