@@ -286,6 +286,7 @@ impl Shaper {
 
     /// Sends what becomes due, until nothing has waited for the time [`IDLE`].
     fn run(&self) {
+        onramp_dev::exact_timers();
         let Ok(mut inner) = self.inner.lock() else { return };
         loop {
             let now = MonotonicClock.now();

@@ -11,7 +11,7 @@ use std::{io, iter};
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::time::TimeSpec;
-use onramp_core::{Clock, Instant};
+use onramp_core::{Clock, HeadStart, Instant};
 use onramp_dev::MonotonicClock;
 
 use crate::change::Change;
@@ -267,15 +267,20 @@ impl Drop for Bridge {
 
 /// Carries frames, and carries out commands, until the bridge is stopped.
 fn carry(carrier: &mut dyn Carrier, asked: &Receiver<Command>, wake: &EventFd) -> io::Result<()> {
+    let mut head_start = HeadStart::default();
     loop {
         let next = if carrier.run()? { Some(Instant(0)) } else { carrier.next() };
-        let until = |at: Instant| Duration::from_nanos(at.since(MonotonicClock.now()));
+        // Within the head start, this does not wait, but comes again and again.
+        let mut until = |at| Duration::from_nanos(head_start.sleep_ns(at, MonotonicClock.now()));
         let wait = next.map_or(LOOK, |at| until(at).min(LOOK));
         let fds = iter::once(wake.as_fd()).chain(carrier.fds());
         let mut fds: Vec<_> = fds.map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
         match ppoll(&mut fds, Some(TimeSpec::from(wait)), None) {
             Ok(_) | Err(nix::errno::Errno::EINTR) => {}
             Err(errno) => return Err(errno.into()),
+        }
+        if !wait.is_zero() {
+            head_start.woke(MonotonicClock.now());
         }
         if fds[0].any().unwrap_or_default() {
             // The number that was read says only that there is something; zero cannot be read.

@@ -81,8 +81,8 @@ pub use self::{
 pub use onramp_core::{BurstOption, Change, Facts, Ingress, Setup, Taken, cmd, filter};
 pub use onramp_core::{
     Child, Clash, Classes, Clock, ConfigError, Device, DeviceInfo, DeviceWaker, Fault, Handle,
-    Instant, Kinds, Mode, Rate, Spec, Stopped, Totals, Transmitted, Tree, TreeOf, Wakes, frame,
-    params, qdisc, show, stats as port_stats, view,
+    HeadStart, Instant, Kinds, Mode, Rate, Spec, Stopped, Totals, Transmitted, Tree, TreeOf, Wakes,
+    frame, params, qdisc, show, stats as port_stats, view,
 };
 #[cfg(feature = "link")]
 pub use onramp_dev as dev;

@@ -23,7 +23,7 @@ mod thread_group;
 use std::sync::Arc;
 use std::time::Duration;
 
-use onramp_core::{Clock, Device, Instant, PortWaker, Ran, TICK_NS};
+use onramp_core::{Clock, Device, HeadStart, Instant, PortWaker, Ran, TICK_NS};
 use onramp_dev::{Priority, Timer};
 use onramp_queue::{Alarm, Counter, Due, Gate, NEVER, Post};
 
@@ -124,8 +124,8 @@ pub(crate) struct Rig {
     pub(crate) gate: Gate,
     pub(crate) runners: Arc<[Runner]>,
     pub(crate) threads: Arc<ThreadGroup>,
-    /// How much earlier than the instant for which it waits a runner ends its sleep, to spin for
-    /// the rest, nanoseconds.
+    /// How long a runner spins before the instant for which it waits, nanoseconds, besides what is
+    /// left of its head start.
     pub(crate) spin_ns: u64,
     /// When the first runner wakes the tasks that have asked for a recall (a wake-up at a certain
     /// time).
@@ -294,7 +294,7 @@ impl<D: Device> PortWaker for OwnWaker<'_, D> {
 fn run<S: Serves<D>, D: Device>(shared: &S, seat: Seat, clock: &impl Clock) {
     let runner = &shared.rig().runners[seat.me];
     let (mut restarts, mut began) = (0, clock.now());
-    let mut slept = false;
+    let (mut slept, mut head_start) = (false, HeadStart::default());
     // Acquire: makes visible what the thread that called `Runner::stop` did before; pairs with the
     // release there.
     while !runner.stop.load(Ordering::Acquire) {
@@ -319,7 +319,7 @@ fn run<S: Serves<D>, D: Device>(shared: &S, seat: Seat, clock: &impl Clock) {
             runner.stats.restarts.add(1);
             continue;
         }
-        sleep(&runner.alarm, next, shared.rig().spin_ns, clock);
+        sleep(&runner.alarm, next, shared.rig().spin_ns, &mut head_start, clock);
         runner.stats.wakeups.add(1);
         (restarts, began, slept) = (0, clock.now(), true);
     }
@@ -428,37 +428,37 @@ fn again<D: Device>(waker: &impl PortWaker, slot: &Slot<D>, ran: Option<Ran>, no
 }
 
 /// Sleeps until the time `next`, or until another thread sets the alarm to an earlier time and
-/// wakes this thread. The last `spin_ns` nanoseconds before `next` are not slept, but spun.
-fn sleep(alarm: &Alarm, next: u64, spin_ns: u64, clock: &impl Clock) {
+/// wakes this thread. The last `spin_ns` nanoseconds before `next` are not slept, but spun, and so
+/// is what is left of the head start that the sleep gets because sleeps end late.
+fn sleep(alarm: &Alarm, next: u64, spin_ns: u64, head_start: &mut HeadStart, clock: &impl Clock) {
     let wake_at = alarm.rest(next);
-    let now = clock.now().0;
+    let mut now = clock.now();
     if wake_at == NEVER {
         thread::park();
-    } else if wake_at > now {
-        if wake_at - now > spin_ns {
-            thread::park_timeout(Duration::from_nanos(wake_at - now - spin_ns));
+    } else if wake_at > now.0 {
+        let budget = spin_ns.saturating_add(head_start.ns());
+        let asleep = head_start.sleep_ns(Instant(wake_at.saturating_sub(spin_ns)), now);
+        if asleep > 0 {
+            thread::park_timeout(Duration::from_nanos(asleep));
+            now = clock.now();
+            head_start.woke(now);
         }
-        if spin_ns > 0 {
-            spin(alarm, wake_at, spin_ns, clock);
+        if wake_at.saturating_sub(now.0) <= budget {
+            spin(alarm, wake_at, now.0, clock);
         }
+        // Otherwise, another thread has woken this one.
     } else {
         thread::yield_now();
     }
 }
 
-/// Spins until the time `wake_at`, or until another thread sets the alarm to an earlier time.
-/// Returns at once if `wake_at` is further away than `spin_ns` nanoseconds, because another thread
-/// has woken this one.
+/// Spins from `now` until the time `wake_at`, or until another thread sets the alarm to an earlier
+/// time.
 ///
 /// A thread that sets the alarm also wakes this thread (`unpark`), as if it slept. So the next
 /// sleep ends at once, and one round finds nothing to do. A thread that [stops](Runner::stop) the
 /// runner sets its alarm to 0, so this thread notices that, too.
-#[cold]
-fn spin(alarm: &Alarm, wake_at: u64, spin_ns: u64, clock: &impl Clock) {
-    let mut now = clock.now().0;
-    if wake_at.saturating_sub(now) > spin_ns {
-        return;
-    }
+fn spin(alarm: &Alarm, wake_at: u64, mut now: u64, clock: &impl Clock) {
     while now < wake_at && alarm.at() >= wake_at {
         std::hint::spin_loop();
         now = clock.now().0;

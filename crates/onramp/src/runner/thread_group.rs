@@ -21,7 +21,7 @@ use std::fmt;
 use std::os::fd::BorrowedFd;
 use std::sync::{OnceLock, PoisonError};
 
-use onramp_core::{Clock, Device, Instant};
+use onramp_core::{Clock, Device, HeadStart, Instant};
 use onramp_dev::{Priority, Timer};
 use onramp_queue::{Alarm, NEVER, Post};
 
@@ -419,7 +419,7 @@ where
             next = next.min(now.after(WATCH_NS).0);
         }
         before = visits;
-        sleep(&threads.watch.alarm, next, 0, clock);
+        sleep(&threads.watch.alarm, next, 0, &mut HeadStart::default(), clock);
     }
 }
 
