@@ -249,7 +249,13 @@ impl Packet {
             dest.is_none() || self.partial_checksum().is_none(),
             "a frame with a partial checksum has no destination"
         );
-        self.tail_mut().target = dest.map_or(Target::Connected, Target::Dest);
+        // Two stores, and not one of a value that is chosen: the processor would wait until the
+        // value is written before it could copy it.
+        let target = &mut self.tail_mut().target;
+        match dest {
+            Some(dest) => *target = Target::Dest(dest),
+            None => *target = Target::Connected,
+        }
     }
 
     /// Returns which checksum the sender of the frame has left to the device; `None` if the frame

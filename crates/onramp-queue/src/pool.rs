@@ -689,6 +689,8 @@ struct Arrivals<'a> {
 impl Arrivals<'_> {
     /// Takes the next node into the pool. Returns the completion and the tag of its packet, or
     /// `Some(None)` if the packet was not submitted, or `None` if no node is left.
+    // Inlined, because the processor would wait until the result is in memory to copy it.
+    #[inline]
     fn next(&mut self) -> Option<Option<(Completion, u16)>> {
         let node = self.node;
         if node.is_null() {
