@@ -14,8 +14,8 @@ const FALLS_NS: u64 = 3 * GROWS_NS;
 /// next sleep so much earlier. Where a sleep then ends too early, the thread has to wait for the
 /// rest, usually some microseconds and at most 50 µs, without sleeping.
 ///
-/// Use it in a loop that sleeps until what [`TreeOf::next`](crate::TreeOf::next) names. The runners
-/// of a link have one each.
+/// Use it in a loop that sleeps until the instant that
+/// [`Tree::next_at`](crate::Tree::next_at) names. The runners of a link have one each.
 ///
 /// ```
 /// use onramp_core::{HeadStart, Instant};
