@@ -23,7 +23,7 @@ pub use self::peer::{Peer, Room};
 type Path = (Option<SocketAddr>, Option<IpAddr>);
 
 /// The destinations to which a program sends, in bounded memory: each is a [`Peer`], with a flow, a
-/// [`Sender`](crate::Sender) and credits of its own. All threads may use them at the same time.
+/// [`Sender`] and credits of its own. All threads may use them at the same time.
 ///
 /// Use it to make an asynchronous socket of a link: its tasks name a destination with each
 /// datagram, and a destination whose packets wait in the qdisc must not keep tasks from sending to
