@@ -174,7 +174,7 @@ fn a_child_leaves_the_traffic_to_its_parent() {
 
 #[test]
 fn what_cannot_be_sent_is_dropped_for_its_reason() {
-    in_namespace("xdp::what_cannot_be_sent_is_dropped_for_its_reason", &PAIR, || {
+    in_namespace_of_root("xdp::what_cannot_be_sent_is_dropped_for_its_reason", &PAIR, || {
         let options = XdpOptions { receive: false, frames: 8, ..XdpOptions::default() };
         let mut xdp = Xdp::open("x0", 0, options).expect("root in its namespace may");
         assert!(xdp.receiver().is_none(), "it only transmits");

@@ -75,7 +75,7 @@ fn a_queue_that_takes_nothing_drops() {
 /// A packet that was cancelled while its frame is in the ring is not taken for another one.
 #[test]
 fn a_packet_behind_a_cancelled_one_is_sent() {
-    in_namespace("xdp::edges::a_packet_behind_a_cancelled_one_is_sent", &UNEVEN, || {
+    in_namespace_of_root("xdp::edges::a_packet_behind_a_cancelled_one_is_sent", &UNEVEN, || {
         let mut xdp = Xdp::open("x0", 1, SENDS).expect("it receives");
         let (mut burst, mut done) = (PacketList::from_iter([numbered(1)]), PacketList::new());
         for _ in 0..3 {
@@ -113,7 +113,7 @@ fn next(receiver: &mut PacketReceiver) -> u8 {
 /// A super-frame of more segments than there are frames is dropped, and does not block the others.
 #[test]
 fn what_fits_no_memory_is_dropped() {
-    in_namespace("xdp::edges::what_fits_no_memory_is_dropped", &PAIR, || {
+    in_namespace_of_root("xdp::edges::what_fits_no_memory_is_dropped", &PAIR, || {
         let mut xdp = Xdp::open("x0", 0, XdpOptions { frames: 8, ..SENDS }).expect("root may");
         let packets = [tcp(false, 9_000, 1_000, 0), tcp(false, 8_000, 1_000, 0), numbered(1)];
         assert_eq!(send(&mut xdp, packets), [Some(DropReason::MessageSize), None, None]);
@@ -191,7 +191,7 @@ fn any_attachment_falls_back() {
 /// back, so that the device would send nothing more after a few.
 #[test]
 fn what_is_no_frame_is_dropped() {
-    in_namespace("xdp::edges::what_is_no_frame_is_dropped", &PAIR, || {
+    in_namespace_of_root("xdp::edges::what_is_no_frame_is_dropped", &PAIR, || {
         let mut xdp = Xdp::open("x0", 0, XdpOptions { frames: 8, ..SENDS }).expect("root may");
         for _ in 0..20 {
             let none = [0, 13].map(|bytes| Packet::with_payload(&vec![0; bytes]));
