@@ -2,7 +2,9 @@
 
 use serde_json::{Value, json};
 
-use super::{assert_documented_keys, assert_fails, read_json, run, skip_kernel, stderr};
+use super::{
+    assert_documented_keys, assert_fails, read_json, root, run, skip, skip_kernel, stderr,
+};
 
 /// Runs `line` with `--json` and returns the JSON object and the printed text. The run must
 /// succeed, which it does only if no packet is unaccounted for in any of its measurements.
@@ -258,6 +260,9 @@ fn pacing_says_which_values_it_takes() {
 /// Each path is measured with what it has, or the kernel lacks it and the run says so.
 #[test]
 fn bridges_are_compared_and_documented() {
+    if !root() {
+        return skip("only root may attach the programs of AF_XDP, one of the paths of `lab wire`");
+    }
     let line = "lab wire --traffic 1500,tcp --shapers none,tbf --seconds 0.3 --rounds 1";
     let output = run(&format!("{line} --json -"));
     if stderr(&output).contains("cannot make a network namespace") {
