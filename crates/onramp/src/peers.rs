@@ -66,10 +66,10 @@ struct Known {
 }
 
 impl Peers {
-    /// Makes an empty table of at most `most` peers of this link, each with these credits. Unless
-    /// only [`LinkBuilder::credits`](crate::LinkBuilder::credits) was set, and
-    /// [`credits_per_port`](crate::LinkBuilder::credits_per_port) was not, all peers in the table,
-    /// idle ones too, share the credits of the port, and each has at most its part.
+    /// Makes an empty table of at most `most` peers of this link, each with these credits. If
+    /// [`LinkBuilder::credits`](crate::LinkBuilder::credits) was not set, or
+    /// [`credits_per_port`](crate::LinkBuilder::credits_per_port) was, all peers in the table, idle
+    /// ones too, share the credits of the port, and each has at most its part.
     ///
     /// # Panics
     ///

@@ -113,15 +113,14 @@ impl LinkBuilder {
     ///
     /// The kernel wakes a thread 5 to 50 us after the time that it asked for, because its processor
     /// has to leave a sleep state and the scheduler has to choose the thread. A runner learns how
-    /// much that usually is, ends its sleep so much earlier ([`HeadStart`]), and spins if the
-    /// kernel is faster than usual, by default for a few microseconds of one wake-up in four. A
-    /// runner that spins longer also makes up for wake-ups that are later than usual. It keeps the
+    /// much that usually is, ends its sleep so much earlier ([`HeadStart`](crate::HeadStart)), and
+    /// spins if the kernel is faster than usual, by default for a few microseconds of one wake-up
+    /// in four; also if an instant is nearer than that, but never twice in a row. A runner that
+    /// spins longer also makes up for wake-ups that are later than usual. It keeps the
     /// instants of its qdiscs to about a microsecond, and takes this much processor time for each
     /// wake-up: a whole processor if packets leave more often than that. Set it to 20 to 50 us
     /// where the times at which packets leave matter more than the processor. It has no effect on
     /// packets that need not wait.
-    ///
-    /// [`HeadStart`]: crate::HeadStart
     ///
     /// A runner that another thread wakes while it spins notices at once. If other threads compete
     /// for its processor, spinning does not help: see [`runner_priority`](Self::runner_priority).

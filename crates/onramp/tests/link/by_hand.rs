@@ -2,19 +2,17 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{self, channel};
+use std::sync::mpsc::channel;
 use std::task::{Context, Wake};
 use std::thread;
 use std::time::Duration;
 
 use onramp::dev::Null;
-use onramp::{
-    BuildError, Credits, Device, DeviceInfo, Instant, Link, LinkBuilder, Mode, PacketList,
-    PortError, Transmitted, TrySendError,
-};
+use onramp::{BuildError, Credits, Device, Link, LinkBuilder, Mode, PortError, TrySendError};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::common::{Gate, LONG, gated, in_time};
+use super::trap::Trap;
 
 fn nulls(count: usize) -> LinkBuilder {
     Link::devices((0..count).map(|_| Box::new(Null::default()) as Box<dyn Device>)).manual()
@@ -33,55 +31,23 @@ fn is_due(link: &Link, timeout: Duration) -> bool {
     poll(&mut [PollFd::new(&descriptor, PollFlags::IN)], Some(&timeout)).expect("it waits") == 1
 }
 
-/// A device that tells when it has got packets, and then waits until it may go on.
-struct Slow {
-    info: DeviceInfo,
-    entered: mpsc::Sender<()>,
-    may_go: mpsc::Receiver<()>,
-}
-
-impl Device for Slow {
-    fn info(&self) -> &DeviceInfo {
-        &self.info
-    }
-
-    fn transmit(
-        &mut self,
-        burst: &mut PacketList,
-        done: &mut PacketList,
-        _now: Instant,
-    ) -> Transmitted {
-        let _ = self.entered.send(());
-        let _ = self.may_go.recv();
-        done.append(burst);
-        Transmitted::default()
-    }
-}
-
 /// An owner that has been slow leaves the second of two commands to the next round. The thread that
 /// waits for it is the one that makes the rounds.
 #[test]
 fn a_thread_that_waits_for_an_answer_makes_the_rounds() {
     in_time(|| {
-        let ((entered, has_entered), (go, may_go)) = (channel(), channel());
-        let info = DeviceInfo::new("slow".into(), 1_514);
-        let device: Box<dyn Device> = Box::new(Slow { info, entered, may_go });
-        let link = Link::devices([device]).manual().build().expect("a link");
-        let mut sender = link.sender();
-        let flow = sender.flow(None);
-        thread::scope(|scope| {
-            let other = scope.spawn(|| sender.try_send(&flow, b"x"));
-            has_entered.recv().expect("it sends");
-            let (_, first) = link.begin_change("qdisc replace root pfifo").expect("it waits");
-            let (_, second) = link.begin_change("qdisc change root pfifo limit 9").expect("too");
-            // The owner's run becomes late.
-            thread::sleep(Duration::from_millis(1));
-            go.send(()).expect("it waits");
-            other.join().expect("no panic").expect("it was sent");
-            // In 1 s, a caller gives up.
-            first.wait().expect("the owner has done it");
-            second.wait().expect("this thread makes the round");
-        });
+        let trap = Trap::new();
+        let link = Link::devices([trap.device()]).manual().build().expect("a link");
+        let owner = trap.catch(&link, 0);
+        let (_, first) = link.begin_change("qdisc replace root pfifo").expect("it waits");
+        let (_, second) = link.begin_change("qdisc change root pfifo limit 9").expect("too");
+        // The owner's run becomes late.
+        thread::sleep(Duration::from_millis(1));
+        trap.open();
+        owner.join().expect("it was sent");
+        // In 1 s, a caller gives up.
+        first.wait().expect("the owner has done it");
+        second.wait().expect("this thread makes the round");
     });
 }
 
