@@ -25,4 +25,4 @@ pub use self::handle::Handle;
 pub use self::head_start::HeadStart;
 pub use self::rate::Rate;
 pub use self::time::{Clock, Instant};
-pub use self::wakes::{REST_NS, Wakes};
+pub use self::wakes::{REST_MAX_NS, REST_NS, WakeCost, Wakes};

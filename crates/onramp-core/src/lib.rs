@@ -42,8 +42,8 @@ mod tc;
 mod tree;
 
 pub use base::{
-    Clash, Clock, ConfigError, Errno, Fault, Handle, HeadStart, Instant, REST_NS, Rate, Wakes,
-    dissect, frame, params, show, stats, units,
+    Clash, Clock, ConfigError, Errno, Fault, Handle, HeadStart, Instant, REST_MAX_NS, REST_NS,
+    Rate, WakeCost, Wakes, dissect, frame, params, show, stats, units,
 };
 pub use port::{
     CATCH_UP_NS, COLLECT, Device, DeviceInfo, DeviceWaker, JOBS_MAX, Job, Mode, Port, PortOptions,

@@ -121,7 +121,8 @@ pub struct PortOptions {
     pub slack_ns: u64,
     /// How often, at most, the port asks its runner to come for instants at which the qdisc may
     /// release packets: once in this time, in nanoseconds. Unlike a slack, it puts nothing off
-    /// where the instants are further apart: see [`Wakes`](crate::Wakes). The default is 0.
+    /// where the instants are further apart: see [`Wakes`](crate::Wakes). It grows while packets
+    /// wait, up to [`PortWaker::rest_ns`]. The default is 0.
     pub rest_ns: u64,
     /// Counts the cancels that may concern packets of the port: see [`Pool::cancel`]. While one
     /// stands, the owner looks for cancelled packets and drops them. The default counts none.
@@ -166,6 +167,15 @@ pub trait PortWaker {
     /// Returns the nanoseconds that have passed since `now`, or 0 if the implementor reads no
     /// clock. The port uses the result to bound an owner's run by time ([`QUOTA_NS`]).
     fn elapsed(&self, _now: Instant) -> u64 {
+        0
+    }
+
+    /// Returns how long, at most, the port leaves its runner alone while packets wait for instants
+    /// (see [`Wakes::rest_up_to`](crate::Wakes::rest_up_to)), nanoseconds; for example
+    /// [`WakeCost::rest_ns`](crate::WakeCost::rest_ns). A port whose
+    /// [`rest_ns`](PortOptions::rest_ns) is 0 does not rest, and others rest at least so long. The
+    /// default is 0.
+    fn rest_ns(&self) -> u64 {
         0
     }
 

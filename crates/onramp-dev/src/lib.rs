@@ -65,7 +65,7 @@ pub use sys::Side;
 pub use sys::run_in_child;
 pub use sys::{
     Priority, SocketMemory, Timer, current_cpu, exact_timers, forks, pin_thread,
-    set_receive_buffer, set_thread_priority, socket_memory, watch_forks,
+    set_receive_buffer, set_thread_priority, socket_memory, thread_cpu_ns, watch_forks,
 };
 #[cfg(any(feature = "tap", feature = "packet", feature = "xdp"))]
 pub use sys::{add_interface_address, interface_mtu, set_interface_mtu, set_interface_up};

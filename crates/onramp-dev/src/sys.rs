@@ -76,7 +76,9 @@ pub(crate) use shared::shared_words;
 #[cfg(feature = "udp")]
 pub(crate) use sockopt::{enable_txtime, path_mtu, set_udp_gro, set_udp_segment, tell_headers};
 pub(crate) use time::monotonic_ns;
-pub use time::{Priority, current_cpu, exact_timers, pin_thread, set_thread_priority};
+pub use time::{
+    Priority, current_cpu, exact_timers, pin_thread, set_thread_priority, thread_cpu_ns,
+};
 pub use timer::Timer;
 #[cfg(feature = "tap")]
 pub(crate) use tun::{TunFlags, open_tun, read_frame, set_tun_offload};

@@ -36,7 +36,7 @@ pub(crate) use self::wire::overflowed;
 use crate::Error;
 use crate::measure::{Latency, Rounds, Steps, rotated};
 use onramp::LinkBuilder;
-use onramp_core::REST_NS;
+use onramp_core::REST_MAX_NS;
 
 /// Size of a packet on the wire, bytes, headers included.
 pub const PACKET: u32 = 1_000;
@@ -121,7 +121,8 @@ impl Path {
 /// How late the runner of a link may come on purpose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Slack {
-    /// As a link has it unless told otherwise: at most once in [`REST_NS`].
+    /// As a link has it unless told otherwise: a rest that follows from what a wake-up costs, at
+    /// most [`REST_MAX_NS`].
     Default,
     /// So long after each instant.
     Fixed(Duration),
@@ -139,7 +140,7 @@ impl Slack {
 
     /// Returns by how much a runner comes late on purpose, at most.
     fn longest(self) -> Duration {
-        self.fixed().unwrap_or(Duration::from_nanos(REST_NS))
+        self.fixed().unwrap_or(Duration::from_nanos(REST_MAX_NS))
     }
 
     fn of(self, link: LinkBuilder) -> LinkBuilder {

@@ -23,12 +23,12 @@ mod thread_group;
 use std::sync::Arc;
 use std::time::Duration;
 
-use onramp_core::{Clock, Device, HeadStart, Instant, PortWaker, Ran, TICK_NS};
-use onramp_dev::{Priority, Timer};
+use onramp_core::{Clock, Device, HeadStart, Instant, PortWaker, Ran, TICK_NS, WakeCost};
+use onramp_dev::{Priority, Timer, thread_cpu_ns};
 use onramp_queue::{Alarm, Counter, Due, Gate, NEVER, Post};
 
 use crate::slots::{Slot, Slots, Visits};
-use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::thread;
 
 pub(crate) use by_hand::turn;
@@ -48,6 +48,8 @@ const LATE_NS: u64 = 1_000_000;
 /// last visit. The delay is one tick at first and doubles each time: that other thread is either
 /// about to leave the port, or calls a device that blocks.
 const VAIN_TICKS: u64 = 64;
+/// A runner reads the cost of one sleep in so many.
+const MEASURED: u32 = 16;
 /// While a sender waits until a port accepts packets again, a runner checks the port at this
 /// interval, nanoseconds.
 pub(crate) const WISH_NS: u64 = 1_000_000;
@@ -63,6 +65,9 @@ pub(crate) struct Runner {
     /// Whether something happened (such as the death of a port) because of which all waiting
     /// senders have to check their condition again.
     rings: AtomicBool,
+    /// How long the ports may leave the runner alone while packets wait for instants, nanoseconds;
+    /// 0 until the runner knows what a wake-up costs.
+    rest_ns: AtomicU64,
     pub(crate) stats: RunnerStats,
 }
 
@@ -88,6 +93,7 @@ impl Runner {
             post: Post::new(number),
             stop: AtomicBool::new(false),
             rings: AtomicBool::new(false),
+            rest_ns: AtomicU64::new(0),
             stats: RunnerStats::default(),
         }
     }
@@ -243,6 +249,12 @@ impl<D: Device> PortWaker for SlotWaker<'_, D> {
         self.clock.now().since(now)
     }
 
+    fn rest_ns(&self) -> u64 {
+        let runners = &self.rig.runners;
+        // Relaxed: the number stands for itself, and an older one does as well.
+        runners[self.slot.known.home % runners.len()].rest_ns.load(Ordering::Relaxed)
+    }
+
     fn dies(&self) {
         self.rig.gate.note_change();
     }
@@ -281,6 +293,10 @@ impl<D: Device> PortWaker for OwnWaker<'_, D> {
         self.0.elapsed(now)
     }
 
+    fn rest_ns(&self) -> u64 {
+        self.0.rest_ns()
+    }
+
     fn dies(&self) {
         self.0.dies();
     }
@@ -294,7 +310,7 @@ impl<D: Device> PortWaker for OwnWaker<'_, D> {
 fn run<S: Serves<D>, D: Device>(shared: &S, seat: Seat, clock: &impl Clock) {
     let runner = &shared.rig().runners[seat.me];
     let (mut restarts, mut began) = (0, clock.now());
-    let (mut slept, mut head_start) = (false, HeadStart::default());
+    let (mut slept, mut sleeps) = (false, Sleeps::default());
     // Acquire: makes visible what the thread that called `Runner::stop` did before; pairs with the
     // release there.
     while !runner.stop.load(Ordering::Acquire) {
@@ -319,7 +335,9 @@ fn run<S: Serves<D>, D: Device>(shared: &S, seat: Seat, clock: &impl Clock) {
             runner.stats.restarts.add(1);
             continue;
         }
-        sleep(&runner.alarm, next, shared.rig().spin_ns, &mut head_start, clock);
+        sleep(&runner.alarm, next, shared.rig().spin_ns, &mut sleeps, clock);
+        // Relaxed: the number stands for itself, and an older one does as well.
+        runner.rest_ns.store(sleeps.cost.rest_ns(), Ordering::Relaxed);
         runner.stats.wakeups.add(1);
         (restarts, began, slept) = (0, clock.now(), true);
     }
@@ -427,21 +445,46 @@ fn again<D: Device>(waker: &impl PortWaker, slot: &Slot<D>, ran: Option<Ran>, no
     }
 }
 
+/// What a thread learns from its sleeps.
+#[derive(Debug, Default)]
+struct Sleeps {
+    head_start: HeadStart,
+    cost: WakeCost,
+    /// Number of sleeps with an end.
+    count: u32,
+}
+
+impl Sleeps {
+    /// Sleeps for `asleep` nanoseconds, or until another thread wakes this one. Reads what one
+    /// sleep in [`MEASURED`] costs, because to read it takes two system calls.
+    fn sleep(&mut self, asleep: u64) {
+        self.count = self.count.wrapping_add(1);
+        let before = if self.count.is_multiple_of(MEASURED) { thread_cpu_ns() } else { None };
+        thread::park_timeout(Duration::from_nanos(asleep));
+        if let Some(before) = before
+            && let Some(after) = thread_cpu_ns()
+        {
+            self.cost.note(after.saturating_sub(before));
+        }
+    }
+}
+
 /// Sleeps until the time `next`, or until another thread sets the alarm to an earlier time and
 /// wakes this thread. The last `spin_ns` nanoseconds before `next` are not slept, but spun, and so
 /// is what is left of the head start that the sleep gets because sleeps end late.
-fn sleep(alarm: &Alarm, next: u64, spin_ns: u64, head_start: &mut HeadStart, clock: &impl Clock) {
+fn sleep(alarm: &Alarm, next: u64, spin_ns: u64, sleeps: &mut Sleeps, clock: &impl Clock) {
     let wake_at = alarm.rest(next);
     let mut now = clock.now();
     if wake_at == NEVER {
         thread::park();
     } else if wake_at > now.0 {
-        let budget = spin_ns.saturating_add(head_start.ns());
-        let asleep = head_start.sleep_ns(Instant(wake_at.saturating_sub(spin_ns)), now);
+        let budget = spin_ns.saturating_add(sleeps.head_start.ns());
+        let until = Instant(wake_at.saturating_sub(spin_ns));
+        let asleep = sleeps.head_start.sleep_ns(until, now);
         if asleep > 0 {
-            thread::park_timeout(Duration::from_nanos(asleep));
+            sleeps.sleep(asleep);
             now = clock.now();
-            head_start.woke(now);
+            sleeps.head_start.woke(now);
         }
         if wake_at.saturating_sub(now.0) <= budget {
             spin(alarm, wake_at, now.0, clock);

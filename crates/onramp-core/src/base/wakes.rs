@@ -2,8 +2,18 @@
 
 use super::Instant;
 
-/// How often a thread wakes for packets that are due, unless told otherwise: at most once in 90 µs.
+/// How often a thread wakes for packets that are due, unless told otherwise: at most once in 90 µs,
+/// or more rarely while packets wait ([`Wakes::rest_up_to`]).
 pub const REST_NS: u64 = 90_000;
+/// The longest rest of a thread whose wake-ups cost much ([`WakeCost`]): 400 µs.
+pub const REST_MAX_NS: u64 = 400_000;
+
+/// Of the time that a thread rests, its wake-ups may cost one part in so many: 5 %.
+const SHARE: u64 = 20;
+/// By how much a rest grows with each wake-up, nanoseconds: from the shortest to the longest in
+/// some 50 ms. A rest that turns out too long is shortened at once, so the time that this loses is
+/// a small part of the time that the rest takes to grow again.
+const GROWS_NS: u64 = 1_000;
 
 /// Chooses when a thread wakes for what is due at certain instants, such as packets that a qdisc
 /// has held back.
@@ -13,14 +23,21 @@ pub const REST_NS: u64 = 90_000;
 /// instant. With a *rest*, it comes at the instant itself, unless that is too soon after the last
 /// one for which it came; so instants that are far apart are kept exactly, and of those that are
 /// close together several are served by one wake-up.
+///
+/// While packets wait all the time, a rest grows, up to a [limit](Self::rest_up_to) that follows
+/// from what a wake-up costs. When no packet waits any more, the next rest is [short
+/// again](Self::ran_dry): a long one might keep a sender waiting that could have sent more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wakes {
     slack_ns: u64,
+    /// The shortest rest, the longest, and the present one.
     rest_ns: u64,
+    most_ns: u64,
+    present_ns: u64,
     /// The time for which the thread was asked last.
     asked: Instant,
-    /// The rest is over at this time.
-    rested: Instant,
+    /// The time from which the present rest counts.
+    came: Instant,
 }
 
 impl Wakes {
@@ -28,14 +45,25 @@ impl Wakes {
     /// instants at most once in `rest_ns` nanoseconds.
     #[must_use]
     pub const fn new(slack_ns: u64, rest_ns: u64) -> Self {
-        Self { slack_ns, rest_ns, asked: Instant(0), rested: Instant(0) }
+        let (most_ns, present_ns) = (rest_ns, rest_ns);
+        Self { slack_ns, rest_ns, most_ns, present_ns, asked: Instant(0), came: Instant(0) }
+    }
+
+    /// Lets the rest grow up to `most_ns` nanoseconds, for example to
+    /// [`WakeCost::rest_ns`]. A thread that does not rest at all never will.
+    #[inline]
+    pub fn rest_up_to(&mut self, most_ns: u64) {
+        if self.rest_ns > 0 {
+            self.most_ns = most_ns.max(self.rest_ns);
+            self.present_ns = self.present_ns.min(self.most_ns);
+        }
     }
 
     /// Returns when to wake for what is due at `due`.
     #[inline]
     #[must_use]
     pub fn ask(&mut self, due: Instant) -> Instant {
-        self.asked = due.after(self.slack_ns).max(self.rested);
+        self.asked = due.after(self.slack_ns).max(self.came.after(self.present_ns));
         self.asked
     }
 
@@ -46,14 +74,72 @@ impl Wakes {
         // The thread may come for what nobody has asked it for.
         let asked = self.asked.max(due);
         // A late thread does not put off the next instant: lateness must not add up.
-        self.rested = asked.min(present).after(self.rest_ns);
+        self.came = asked.min(present);
+        self.present_ns = self.most_ns.min(self.present_ns + GROWS_NS);
         present.since(asked)
+    }
+
+    /// Notes that no packet waits any more: the rest becomes as short as at first.
+    #[inline]
+    pub const fn ran_dry(&mut self) {
+        self.present_ns = self.rest_ns;
     }
 
     /// Returns the longest time by which a thread may come late on purpose, nanoseconds.
     #[must_use]
     pub const fn longest_ns(&self) -> u64 {
-        if self.slack_ns > self.rest_ns { self.slack_ns } else { self.rest_ns }
+        if self.slack_ns > self.most_ns { self.slack_ns } else { self.most_ns }
+    }
+}
+
+/// Learns what a wake-up costs a thread, in processor time, to tell how long the thread should rest
+/// between two of them: so long that they cost it 5 % of a processor at most, but not longer than
+/// [`REST_MAX_NS`]. To end a sleep costs 2 µs on one machine and 20 µs on another, for example
+/// where a hypervisor has to set the timer.
+///
+/// Use it with [`Wakes::rest_up_to`]. The runners of a link have one each, and measure one sleep in
+/// sixteen.
+///
+/// ```
+/// use onramp_core::{REST_MAX_NS, REST_NS, WakeCost};
+///
+/// let mut cost = WakeCost::default();
+/// assert_eq!(cost.rest_ns(), REST_NS);
+/// for _ in 0..100 {
+///     cost.note(16_000);
+/// }
+/// assert!((300_000..340_000).contains(&cost.rest_ns()));
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WakeCost {
+    /// The median of the costs, nanoseconds.
+    ns: u64,
+}
+
+impl Default for WakeCost {
+    /// A cost for which the rest is [`REST_NS`].
+    fn default() -> Self {
+        Self { ns: REST_NS / SHARE }
+    }
+}
+
+impl WakeCost {
+    /// Notes that a wake-up cost `cpu_ns` nanoseconds of processor time.
+    pub fn note(&mut self, cpu_ns: u64) {
+        // As many costs are above the median as below it, however far.
+        let step = self.ns / 32;
+        self.ns = if cpu_ns > self.ns {
+            (self.ns + step).min(REST_MAX_NS / SHARE)
+        } else {
+            (self.ns - step).max(REST_NS / SHARE)
+        };
+    }
+
+    /// Returns how long the thread should rest between two wake-ups, nanoseconds: at least
+    /// [`REST_NS`].
+    #[must_use]
+    pub const fn rest_ns(&self) -> u64 {
+        self.ns * SHARE
     }
 }
 
@@ -113,5 +199,60 @@ mod tests {
         // A thread that comes by before the time, for example to push a packet, serves what is due.
         assert_eq!(wakes.serve(Instant(1_050), Instant(1_060)), 0);
         assert_eq!(wakes.ask(Instant(1_070)), Instant(1_150));
+    }
+
+    /// While packets wait, the rest grows to what it may be, and the instants are served by fewer
+    /// wake-ups.
+    #[test]
+    fn a_rest_grows_while_packets_wait() {
+        let mut rests = Wakes::new(0, 90_000);
+        rests.rest_up_to(300_000);
+        assert_eq!(rests.longest_ns(), 300_000, "how far a port has to look back");
+        let (each, worst) = drive(rests, 10_000, 5_000);
+        assert!(each >= 25, "{each}");
+        assert!((250_000..=305_000).contains(&worst), "{worst}");
+        // Where instants are further apart, it puts nothing off.
+        assert_eq!(drive(rests, 310_000, 0), (1, 0));
+        // A thread that wakes for each instant, or after a slack, never rests.
+        for mut wakes in [Wakes::new(0, 0), Wakes::new(30, 0)] {
+            let before = wakes;
+            wakes.rest_up_to(300_000);
+            assert_eq!(wakes, before);
+        }
+    }
+
+    /// When no packet waits any more, the rest is as short as at first, also the present one.
+    #[test]
+    fn a_rest_is_short_again_after_a_dry_spell() {
+        let mut rests = Wakes::new(0, 90);
+        rests.rest_up_to(5_000);
+        for served in [10_000, 20_000, 30_000, 40_000] {
+            rests.serve(Instant(served), Instant(served));
+        }
+        assert_eq!(rests.ask(Instant(40_100)), Instant(44_090));
+        rests.ran_dry();
+        assert_eq!(rests.ask(Instant(40_070)), Instant(40_090));
+        assert_eq!(rests.ask(Instant(40_100)), Instant(40_100));
+        // A limit that has fallen shortens the present rest.
+        rests.serve(Instant(40_100), Instant(40_100));
+        rests.rest_up_to(100);
+        assert_eq!(rests.ask(Instant(40_101)), Instant(40_200));
+        rests.rest_up_to(0);
+        assert_eq!(rests.ask(Instant(40_101)), Instant(40_190), "not below the first");
+    }
+
+    /// A few wake-ups that cost very much, because another program took the processor, say little.
+    #[test]
+    fn the_rest_follows_the_median_cost() {
+        let mut cost = WakeCost::default();
+        let rests = |cost: &mut WakeCost, costs: [u64; 5]| {
+            (0..100).for_each(|_| costs.iter().for_each(|ns| cost.note(*ns)));
+            cost.rest_ns()
+        };
+        let twelve = rests(&mut cost, [12_000, 12_000, 12_000, 12_000, 9_000_000]);
+        assert!((220_000..260_000).contains(&twelve), "{twelve}");
+        assert_eq!(rests(&mut cost, [700; 5]), REST_NS);
+        assert_eq!(rests(&mut cost, [70_000; 5]), REST_MAX_NS);
+        assert!(rests(&mut cost, [6_000; 5]) < 130_000);
     }
 }

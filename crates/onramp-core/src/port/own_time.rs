@@ -40,8 +40,8 @@ pub(super) struct OwnTime {
     due: Option<Instant>,
     /// When the runner is asked to come for `due`.
     wakes: Wakes,
-    /// How far the qdiscs may lag behind the clock: on purpose, and by lateness.
-    behind_ns: u64,
+    /// How far the qdiscs may lag behind the clock by lateness, beyond what is on purpose.
+    catch_up_ns: u64,
 }
 
 /// How late an owner came.
@@ -57,8 +57,13 @@ pub(super) struct Lateness {
 
 impl OwnTime {
     pub(super) const fn new(catch_up_ns: u64, wakes: Wakes) -> Self {
-        let behind_ns = catch_up_ns.saturating_add(wakes.longest_ns());
-        Self { now: Instant(0), due: None, wakes, behind_ns }
+        Self { now: Instant(0), due: None, wakes, catch_up_ns }
+    }
+
+    /// Lets the port leave its runner alone for up to `most_ns` nanoseconds, if it rests at all.
+    #[inline]
+    pub(super) fn rest_up_to(&mut self, most_ns: u64) {
+        self.wakes.rest_up_to(most_ns);
     }
 
     /// Returns when the runner of a port whose owner leaves at `present` is to come, if the qdisc
@@ -91,7 +96,8 @@ impl OwnTime {
     /// from their arrivals, as those of `netem delay` do. This is not counted as lateness.
     #[inline]
     pub(super) fn begin(&mut self, present: Instant, arrival: Option<Instant>) -> Option<Lateness> {
-        let earliest = Instant(present.0.saturating_sub(self.behind_ns));
+        let behind_ns = self.catch_up_ns.saturating_add(self.wakes.longest_ns());
+        let earliest = Instant(present.0.saturating_sub(behind_ns));
         let Some(due) = self.due.filter(|due| *due <= present) else {
             let late = arrival.filter(|at| self.due.is_some() && at.after(STAGED_NS) < present);
             self.skip_to(late.map_or(present, |at| at.max(earliest)));
@@ -136,6 +142,13 @@ impl OwnTime {
     #[inline]
     pub(super) const fn wait_for(&mut self, due: Option<Instant>) {
         self.due = due;
+    }
+
+    /// Notes that the qdisc holds no packet.
+    #[inline]
+    pub(super) const fn ran_dry(&mut self) {
+        self.due = None;
+        self.wakes.ran_dry();
     }
 }
 

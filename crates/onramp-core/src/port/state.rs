@@ -194,6 +194,7 @@ impl<D: Device> PortState<D> {
     pub(super) fn begin(&mut self, run: &Run<'_>) {
         if let Some(late) = self.own_time.begin(run.now, self.oldest_arrival()) {
             run.stats.count_late(late.late_ns, late.lost_ns);
+            self.own_time.rest_up_to(run.waker.rest_ns());
         }
     }
 
@@ -350,11 +351,14 @@ impl<D: Device> PortState<D> {
             }
             cx.now = self.own_time.now();
         };
-        self.own_time.wait_for(match stop {
-            Stop::Until(at) => Some(at),
-            Stop::Quota if self.own_time.is_behind(run.now) => Some(self.own_time.now()),
-            Stop::Quota | Stop::Empty => None,
-        });
+        match stop {
+            Stop::Until(at) => self.own_time.wait_for(Some(at)),
+            Stop::Quota => {
+                let behind = self.own_time.is_behind(run.now);
+                self.own_time.wait_for(behind.then(|| self.own_time.now()));
+            }
+            Stop::Empty => self.own_time.ran_dry(),
+        }
         self.root.count_dropped(0, &cx);
         let made = cx.made;
         self.count_made(made, run);

@@ -144,6 +144,32 @@ fn a_visit_within_the_slack_sends_what_is_due() {
     }
 }
 
+/// A shaper that releases a packet every millisecond, and whose runner wants to be left alone for 5
+/// ms. While packets wait, the time between two visits grows from 2 ms towards that, by 1 µs a
+/// visit; after the queue has run empty, it is 2 ms again. The packets and the rate are the same.
+#[test]
+fn a_port_leaves_its_runner_alone_while_packets_wait() {
+    let mut world = world(TREES[0], resting(Mode::Dedicated, 2 * MS));
+    world.waker.rests(5 * MS);
+    let mut gap_after = |visits: u32| {
+        (0..100).for_each(|_| push(&mut world));
+        let mut gap = 0;
+        for _ in 0..visits {
+            world.now = world.waker.due().expect("packets wait");
+            let _ = world.visit();
+            world.check();
+            gap = world.waker.due().expect("packets wait").since(world.now);
+        }
+        let end = world.now.after(1_000 * MS);
+        until(&mut world, end, 0);
+        assert_eq!((world.stats().held, world.stats().lost_ns), (0, 0));
+        gap
+    };
+    let gaps = [2, 21, 2].map(&mut gap_after);
+    // With its first visit, the port only learns what its runner wants.
+    assert_eq!(gaps, [2 * MS, 2 * MS + 20_000, 2 * MS + 1_000]);
+}
+
 /// The bound on catching up comes on top of the slack: a runner that comes 5 ms later than the port
 /// asked costs no rate, and one that comes 20 ms later costs 15 ms.
 #[test]

@@ -120,9 +120,10 @@ pub(crate) struct Script {
 }
 
 /// A substitute for the runner. Records the earliest visit that was requested, the time that
-/// `elapsed` returns, and when it was last asked to check for an overdue visit.
+/// `elapsed` returns, when it was last asked to check for an overdue visit, and how long the port
+/// may leave it alone.
 #[derive(Debug, Default)]
-pub(crate) struct Notes(Cell<Option<Instant>>, Cell<u64>, Cell<Option<Instant>>);
+pub(crate) struct Notes(Cell<Option<Instant>>, Cell<u64>, Cell<Option<Instant>>, Cell<u64>);
 
 pub(crate) struct World {
     pub(crate) port: Arc<Port<Script>>,
@@ -146,9 +147,18 @@ impl PortWaker for Notes {
     fn elapsed(&self, _: Instant) -> u64 {
         self.1.get()
     }
+
+    fn rest_ns(&self) -> u64 {
+        self.3.get()
+    }
 }
 
 impl Notes {
+    /// From now on, the port may leave the runner alone for up to `ns` nanoseconds.
+    pub(crate) fn rests(&self, ns: u64) {
+        self.3.set(ns);
+    }
+
     /// From now on, `elapsed` says that the owner has worked for `ns` nanoseconds.
     pub(crate) fn takes(&self, ns: u64) {
         self.1.set(ns);

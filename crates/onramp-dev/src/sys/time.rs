@@ -6,11 +6,24 @@ use std::fmt;
 /// serves the clock.
 #[inline]
 pub(crate) fn monotonic_ns() -> u64 {
+    read(libc::CLOCK_MONOTONIC)
+}
+
+/// Returns the processor time that the calling thread has used, nanoseconds. Takes a system call.
+/// `None` on the simulated machine, whose threads share one thread of the system.
+#[must_use]
+pub fn thread_cpu_ns() -> Option<u64> {
+    if cfg!(sim) { None } else { Some(read(libc::CLOCK_THREAD_CPUTIME_ID)) }
+}
+
+/// Returns the time of one of the clocks that count up from zero and that every Linux has.
+#[inline]
+fn read(clock: libc::clockid_t) -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `time` is valid memory for the answer. The call cannot fail, because every Linux has
     // the clock.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
-    #[expect(clippy::cast_sign_loss, reason = "the clock counts up from zero at boot")]
+    unsafe { libc::clock_gettime(clock, &raw mut time) };
+    #[expect(clippy::cast_sign_loss, reason = "the clock counts up from zero")]
     let (seconds, nanoseconds) = (time.tv_sec as u64, time.tv_nsec as u64);
     seconds * 1_000_000_000 + nanoseconds
 }
@@ -123,6 +136,20 @@ mod tests {
                 (from_the_kernel(), i128::from(monotonic_ns()), from_the_kernel());
             assert!(before <= ours && ours <= after, "{before} {ours} {after}");
         }
+    }
+
+    /// The clock of a thread counts the time in which the thread computes, not that in which it
+    /// sleeps, and not that of other threads.
+    #[test]
+    fn a_thread_has_its_own_processor_time() {
+        let used = || thread_cpu_ns().expect("this machine is real");
+        let computes = |until: &dyn Fn() -> bool| while !until() {};
+        let before = used();
+        std::thread::scope(|scope| {
+            scope.spawn(|| computes(&|| used() >= 20_000_000));
+        });
+        assert!(used() - before < 20_000_000, "another thread computed");
+        computes(&|| used() - before >= 20_000_000);
     }
 
     /// Returns the calling thread's timer slack, nanoseconds.

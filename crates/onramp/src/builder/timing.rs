@@ -81,11 +81,14 @@ impl LinkBuilder {
     /// Sets how long after the instant at which a qdisc may release its next packet the port wakes
     /// its runner, so that one wake-up serves all packets of that time. The range is 0 to 1 s.
     ///
-    /// By default, a port wakes its runner at the instant itself, but at most once in 90 us
-    /// ([`REST_NS`](onramp_core::REST_NS)): up to 11,000 packets a second leave at their instants,
-    /// and of more, several leave together, each at most 90 us later. To wake a thread takes some
-    /// 5 us of processor time; this bounds what a port needs for it. Set the slack to 0 to wake the
-    /// runner for each packet.
+    /// By default, a port wakes its runner at the instant itself, but not again before a rest is
+    /// over; several packets that are due in it leave together. The rest is 90 us
+    /// ([`REST_NS`](onramp_core::REST_NS)), so up to 11,000 packets a second leave at their
+    /// instants. While packets wait all the time, it grows until the wake-ups take 5 % of a
+    /// processor, to at most 400 us ([`REST_MAX_NS`](onramp_core::REST_MAX_NS)): the runner
+    /// measures what a wake-up costs, which is 2 us on one machine and 20 us on another. When no
+    /// packet waits any more, it is 90 us again. Set the slack to 0 to wake the runner for each
+    /// packet.
     ///
     /// With a slack of 1 ms, a shaper that releases a packet every 20 us needs one wake-up for some
     /// 50 packets, where it would need one for each. The runner asks the qdiscs at the instants

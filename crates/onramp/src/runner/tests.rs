@@ -202,6 +202,29 @@ fn only_an_earlier_wish_wakes() {
     assert_eq!(waker.slot.calls(), (3, 1));
 }
 
+/// A port rests as long as its own runner has learned, whichever runner visits it.
+#[test]
+fn a_port_rests_as_its_own_runner_wants() {
+    let ports = Ports::with_runners(2, &["pfifo"; 2]);
+    assert_eq!(ports.waker(1).rest_ns(), 0, "nothing is known yet");
+    // Relaxed: one thread.
+    ports.rig.runners[1].rest_ns.store(300_000, Ordering::Relaxed);
+    assert_eq!([0, 1].map(|port| ports.waker(port).rest_ns()), [0, 300_000]);
+    assert_eq!(OwnWaker(ports.waker(1), 0).rest_ns(), 300_000);
+}
+
+/// A runner reads what one in some of its sleeps costs.
+#[test]
+fn a_runner_reads_the_cost_of_some_sleeps() {
+    let mut sleeps = Sleeps::default();
+    (0..100).for_each(|_| sleeps.cost.note(16_000));
+    let before = sleeps.cost.clone();
+    (1..MEASURED).for_each(|_| sleeps.sleep(1));
+    assert_eq!(sleeps.cost, before);
+    sleeps.sleep(1);
+    assert_ne!(sleeps.cost, before);
+}
+
 /// Sleeps for `limit`. Returns false if another thread woke this thread before that time.
 fn sleeps(limit: Duration) -> bool {
     let start = MonotonicClock.now();

@@ -21,12 +21,12 @@ use std::fmt;
 use std::os::fd::BorrowedFd;
 use std::sync::{OnceLock, PoisonError};
 
-use onramp_core::{Clock, Device, HeadStart, Instant};
+use onramp_core::{Clock, Device, Instant};
 use onramp_dev::{Priority, Timer};
 use onramp_queue::{Alarm, NEVER, Post};
 
 use super::by_hand::ByHand;
-use super::{Seat, Serves, run, sleep};
+use super::{Seat, Serves, Sleeps, run, sleep};
 use crate::nap::Nap;
 use crate::sync::atomic::{AtomicBool, Ordering, fence};
 use crate::sync::thread::{self, JoinHandle, Thread};
@@ -387,7 +387,7 @@ where
     C: Clock + Send + Clone + 'static,
 {
     let threads = &shared.rig().threads;
-    let mut before = 0;
+    let (mut before, mut sleeps) = (0, Sleeps::default());
     loop {
         threads.watch.alarm.rise();
         if threads.is_stopped() {
@@ -419,7 +419,7 @@ where
             next = next.min(now.after(WATCH_NS).0);
         }
         before = visits;
-        sleep(&threads.watch.alarm, next, 0, &mut HeadStart::default(), clock);
+        sleep(&threads.watch.alarm, next, 0, &mut sleeps, clock);
     }
 }
 

@@ -31,7 +31,7 @@ impl<F: Fn(u64)> Clock for Counted<F> {
 fn a_runner_spins_until_it_is_to_wake() {
     let (alarm, clock) = (Alarm::default(), Counted::new(|_| {}));
     // The time is within the budget, so the thread never sleeps.
-    sleep(&alarm, NOW.after(100 * STEP).0, 100 * STEP, &mut HeadStart::default(), &clock);
+    sleep(&alarm, NOW.after(100 * STEP).0, 100 * STEP, &mut Sleeps::default(), &clock);
     assert_eq!(clock.reads.get(), 101, "the last of these was the time");
 }
 
@@ -39,10 +39,10 @@ fn a_runner_spins_until_it_is_to_wake() {
 #[test]
 fn a_runner_without_a_budget_only_sleeps() {
     let (alarm, clock) = (Alarm::default(), Counted::new(|_| {}));
-    sleep(&alarm, NOW.after(STEP).0, 0, &mut HeadStart::default(), &clock);
+    sleep(&alarm, NOW.after(STEP).0, 0, &mut Sleeps::default(), &clock);
     assert_eq!(clock.reads.get(), 2);
     alarm.rise();
-    sleep(&alarm, 0, 100 * STEP, &mut HeadStart::default(), &clock);
+    sleep(&alarm, 0, 100 * STEP, &mut Sleeps::default(), &clock);
     assert_eq!(clock.reads.get(), 3, "a time that is over is not waited for");
 }
 
@@ -55,12 +55,13 @@ fn a_runner_spins_for_the_rest_of_its_head_start() {
         head_start.woke(NOW.after(asleep + 20 * STEP));
     }
     assert!((19 * STEP..21 * STEP).contains(&head_start.ns()), "{}", head_start.ns());
+    let mut sleeps = Sleeps { head_start, ..Sleeps::default() };
     let (alarm, clock) = (Alarm::default(), Counted::new(|_| {}));
-    sleep(&alarm, NOW.after(15 * STEP).0, 0, &mut head_start, &clock);
+    sleep(&alarm, NOW.after(15 * STEP).0, 0, &mut sleeps, &clock);
     assert_eq!(clock.reads.get(), 16, "the thread never sleeps");
     alarm.rise();
     let clock = Counted::new(|_| {});
-    sleep(&alarm, NOW.after(115 * STEP).0, 100 * STEP, &mut head_start, &clock);
+    sleep(&alarm, NOW.after(115 * STEP).0, 100 * STEP, &mut sleeps, &clock);
     assert_eq!(clock.reads.get(), 116, "the budget comes on top");
 }
 
@@ -74,7 +75,7 @@ fn a_runner_that_spins_notices_an_earlier_wish() {
         30 => assert!(alarm.set(wake_at - 1), "the thread that asks has to wake the runner"),
         _ => {}
     });
-    sleep(&alarm, wake_at, 100 * STEP, &mut HeadStart::default(), &clock);
+    sleep(&alarm, wake_at, 100 * STEP, &mut Sleeps::default(), &clock);
     assert_eq!(clock.reads.get(), 31);
     assert_eq!(alarm.at(), wake_at - 1, "the next round clears it");
 }
@@ -85,7 +86,7 @@ fn a_runner_that_was_woken_does_not_spin() {
     let (alarm, clock) = (Alarm::default(), Counted::new(|_| {}));
     thread::current().unpark();
     // A second of real time, if the thread slept.
-    sleep(&alarm, NOW.after(1_000_000_000).0, 100 * STEP, &mut HeadStart::default(), &clock);
+    sleep(&alarm, NOW.after(1_000_000_000).0, 100 * STEP, &mut Sleeps::default(), &clock);
     assert_eq!(clock.reads.get(), 2);
 }
 
