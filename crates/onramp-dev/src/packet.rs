@@ -295,6 +295,12 @@ impl PacketSocket {
             return Err(io::Error::new(io::ErrorKind::AlreadyExists, why));
         };
         if let Err(error) = self.begin(&fd) {
+            // The interface is to be as it was. An error would mean that nothing had been set. (A
+            // socket that could not join its group stays deaf: the kernel does not take it from
+            // the interface before it is closed.)
+            if self.options.promiscuous {
+                let _ = fd.unset_promiscuous(self.index);
+            }
             self.other = Some(fd);
             return Err(error);
         }

@@ -324,7 +324,8 @@ impl TapReceiver {
         })?;
         if behind > 0 {
             let whole = packet.payload().len() + behind;
-            let Some(mut larger) = make(whole) else {
+            let larger = make(whole).filter(|larger| larger.capacity() >= whole);
+            let Some(mut larger) = larger else {
                 self.stats.no_room.add(1);
                 return Ok(None);
             };

@@ -15,6 +15,9 @@ use crate::token::{Arrived, Received};
 /// After this time, frames are offered again to an inner device that had no room.
 const RETRY: Duration = Duration::from_millis(1);
 
+/// Number of frames that one call of `receive` takes from the inner device into the ingress tree.
+const BATCH: usize = 64;
+
 /// A device in front of which stands a tree of qdiscs: the stack sends into the tree, and the tree
 /// decides when each frame goes to the inner device, in which order, and which is dropped. Received
 /// frames may pass a tree too ([`with_ingress`](Self::with_ingress)).
@@ -49,6 +52,8 @@ pub struct Shaped<D> {
     inner: D,
     egress: Direction,
     ingress: Option<Direction>,
+    /// Whether the inner device may have more frames than were taken last.
+    more: bool,
 }
 
 impl<D: Device> Shaped<D> {
@@ -69,7 +74,7 @@ impl<D: Device> Shaped<D> {
     /// ```
     pub fn new(inner: D, egress: &Setup, seed: u64) -> Result<Self, Error> {
         let egress = direction(&inner, egress, seed)?;
-        Ok(Self { inner, egress, ingress: None })
+        Ok(Self { inner, egress, ingress: None, more: false })
     }
 
     /// Puts a tree between the received frames and the stack, for example to emulate a slow
@@ -103,7 +108,8 @@ impl<D: Device> Shaped<D> {
         flush(&mut self.inner, &mut self.egress, now);
         let out = self.egress.due(now).map(|at| if at <= now { now + RETRY } else { at });
         let come = self.ingress.as_mut().and_then(|ingress| ingress.due(now));
-        [out, come].into_iter().flatten().min()
+        let more = self.more.then_some(now);
+        [out, come, more].into_iter().flatten().min()
     }
 
     /// Returns the direction from the stack to the inner device.
@@ -154,7 +160,7 @@ impl<D: Device> Device for Shaped<D> {
         D: 'a;
 
     fn receive(&mut self, now: Instant) -> Option<(Self::RxToken<'_>, Self::TxToken<'_>)> {
-        let Self { inner, egress, ingress } = self;
+        let Self { inner, egress, ingress, more } = self;
         flush(inner, egress, now);
         let meta = PacketMeta::default();
         let Some(ingress) = ingress else {
@@ -162,10 +168,17 @@ impl<D: Device> Device for Shaped<D> {
             // The token has borrowed the inner device, so an answer leaves the tree only later.
             return Some((Received::Direct(token), Sending { inner: None, egress, now, meta }));
         };
-        while let Some((token, _)) = inner.receive(now) {
+        // Bounded, so that a peer that sends without a pause does not keep the stack from its
+        // other work.
+        let mut taken = 0;
+        while taken < BATCH
+            && let Some((token, _)) = inner.receive(now)
+        {
             let meta = token.meta();
             ingress.submit(now, meta, token.consume(Packet::with_payload));
+            taken += 1;
         }
+        *more = taken == BATCH;
         let (packet, of_packet) = ingress.next(now)?;
         let arrived = Arrived { packet, meta: of_packet };
         Some((Received::Arrived(arrived), Sending { inner: Some(inner), egress, now, meta }))

@@ -104,6 +104,10 @@ enum Command {
 ///
 /// While no frame waits and no qdisc has one to release, the thread sleeps, and looks once a second
 /// whether its interfaces are still there.
+///
+/// A child of `fork` has a copy of the bridge, but not its thread: there, [`change`](Self::change)
+/// and [`lines`](Self::lines) fail, [`carried`](Self::carried) returns `None`, and a drop leaves the
+/// parent's bridge as it is.
 #[derive(Debug)]
 pub struct Bridge {
     thread: Option<JoinHandle<Vec<Direction>>>,
@@ -112,6 +116,8 @@ pub struct Bridge {
     commands: Option<Sender<Command>>,
     wake: Arc<EventFd>,
     error: Arc<Mutex<Option<String>>>,
+    /// The number of forks when the thread was started.
+    forks: u32,
 }
 
 impl Bridge {
@@ -132,6 +138,7 @@ impl Bridge {
         let error = Arc::<Mutex<Option<String>>>::default();
         let (wakes, fails) = (wake.clone(), error.clone());
         let (commands, asked) = mpsc::channel();
+        let forks = onramp_dev::watch_forks();
         let body = move || {
             onramp_dev::exact_timers();
             let mut carrier = carrier;
@@ -149,7 +156,7 @@ impl Bridge {
             carrier.carried()
         };
         let thread = thread::Builder::new().name("bridge".to_owned()).spawn(body)?;
-        Ok(Self { thread: Some(thread), directions, commands: Some(commands), wake, error })
+        Ok(Self { thread: Some(thread), directions, commands: Some(commands), wake, error, forks })
     }
 
     /// Makes these changes of the direction `way`, all at the same instant, between two frames.
@@ -212,8 +219,14 @@ impl Bridge {
         told.recv().ok()
     }
 
+    /// Whether this is a copy in a child of `fork`, which has no thread.
+    fn is_copy(&self) -> bool {
+        onramp_dev::forks() != self.forks
+    }
+
     fn ask(&self, command: Command) {
-        if let Some(commands) = &self.commands {
+        // A command that is not sent is dropped, and the channel for its answer with it.
+        if let Some(commands) = self.commands.as_ref().filter(|_| !self.is_copy()) {
             // If the thread has ended, nobody answers, which the caller notices.
             let _ = commands.send(command);
             self.wake();
@@ -221,8 +234,10 @@ impl Bridge {
     }
 
     fn ended(&self) -> EditError {
-        let why = self.error().unwrap_or_else(|| "its thread is gone".to_owned());
-        EditError(format!("the wire has broken: {why}"))
+        if self.is_copy() {
+            return EditError("the wire belongs to the parent of this process".to_owned());
+        }
+        broken(&self.error().unwrap_or_else(|| "its thread is gone".to_owned()))
     }
 
     /// Returns the error that ended the thread, if there was one: for example because an interface
@@ -236,9 +251,10 @@ impl Bridge {
     ///
     /// # Panics
     ///
-    /// Panics if the counters of the directions cannot be read.
+    /// Panics if the counters of the directions cannot be read, and in a child of `fork`.
     #[must_use]
     pub fn stop(mut self) -> Vec<Direction> {
+        assert!(!self.is_copy(), "the wire belongs to the parent of this process");
         self.tell();
         let thread = self.thread.take().expect("it is taken only here and in drop");
         thread.join().expect("what the thread carries is caught when it panics")
@@ -258,6 +274,12 @@ impl Bridge {
 
 impl Drop for Bridge {
     fn drop(&mut self) {
+        if self.is_copy() {
+            // The parent's thread may have held a lock of the channel when the process was copied,
+            // and nobody here ends for whom one could wait.
+            std::mem::forget((self.commands.take(), self.thread.take()));
+            return;
+        }
         self.tell();
         if let Some(thread) = self.thread.take() {
             drop(thread.join());
@@ -292,14 +314,23 @@ fn carry(carrier: &mut dyn Carrier, asked: &Receiver<Command>, wake: &EventFd) -
     }
 }
 
+/// The error of a change that came to a bridge that has broken.
+fn broken(why: &impl std::fmt::Display) -> EditError {
+    EditError(format!("the wire has broken: {why}"))
+}
+
 /// Carries out the commands that wait. Returns false if the bridge is stopped.
 fn obey(carrier: &mut dyn Carrier, asked: &Receiver<Command>) -> io::Result<bool> {
     loop {
         // An answer that nobody waits for any more is not missed.
         match asked.try_recv() {
-            Ok(Command::Change(way, changes, tell)) => {
-                let _ = tell.send(carrier.change(way, &changes)?);
-            }
+            Ok(Command::Change(way, changes, tell)) => match carrier.change(way, &changes) {
+                Ok(made) => drop(tell.send(made)),
+                Err(error) => {
+                    drop(tell.send(Err(broken(&error))));
+                    return Err(error);
+                }
+            },
             Ok(Command::Begin) => carrier.begin()?,
             Ok(Command::Watch(watches)) => carrier.watch(watches),
             Ok(Command::Describe(tell)) => {
@@ -311,5 +342,50 @@ fn obey(carrier: &mut dyn Carrier, asked: &Receiver<Command>) -> io::Result<bool
             Err(TryRecvError::Empty) => return Ok(true),
             Err(TryRecvError::Disconnected) => return Ok(false),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A carrier that breaks when a change is made.
+    #[derive(Debug)]
+    struct Brittle;
+
+    impl Carrier for Brittle {
+        fn run(&mut self) -> io::Result<bool> {
+            Ok(false)
+        }
+        fn next(&mut self) -> Option<Instant> {
+            None
+        }
+        fn fds(&self) -> Vec<BorrowedFd<'_>> {
+            Vec::new()
+        }
+        fn change(&mut self, _: usize, _: &[Change]) -> io::Result<Result<(), EditError>> {
+            Err(io::Error::other("why it broke"))
+        }
+        fn begin(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+        fn watch(&mut self, _: Vec<Box<dyn Watch>>) {}
+        fn lines(&self) -> Vec<Vec<String>> {
+            Vec::new()
+        }
+        fn carried(&self) -> Vec<Direction> {
+            Vec::new()
+        }
+    }
+
+    /// A caller whose change breaks the bridge learns why, before the thread has ended.
+    #[test]
+    fn a_change_that_breaks_the_bridge_says_why() {
+        let (commands, asked) = mpsc::channel();
+        let (tell, told) = mpsc::channel();
+        commands.send(Command::Change(0, Vec::new(), tell)).expect("it is received below");
+        obey(&mut Brittle, &asked).expect_err("it broke");
+        let error = told.recv().expect("an answer").expect_err("it broke");
+        assert_eq!(error.to_string(), "the wire has broken: why it broke");
     }
 }

@@ -64,10 +64,15 @@ type Job = Box<dyn FnOnce() + Send>;
 
 /// A network namespace, with a thread in it that does what it is given. Programs that the thread
 /// starts are in the namespace.
+///
+/// A child of `fork` has a copy of the space, but not its thread: there, [`run`](Self::run) panics,
+/// and a drop leaves the parent's namespace as it is.
 #[derive(Debug)]
 pub struct Space {
     jobs: Option<Sender<Job>>,
     thread: Option<JoinHandle<()>>,
+    /// The number of forks when the thread was started.
+    forks: u32,
 }
 
 impl Space {
@@ -79,6 +84,7 @@ impl Space {
     pub fn new() -> Result<Self, SpaceError> {
         let (give, jobs) = mpsc::channel::<Job>();
         let (tell, told) = mpsc::channel();
+        let forks = onramp_dev::watch_forks();
         let body = move || {
             let made = unshare(CloneFlags::CLONE_NEWNET)
                 .map_err(SpaceError::net)
@@ -92,15 +98,21 @@ impl Space {
         let thread = thread::Builder::new().name("space".to_owned()).spawn(body);
         let thread = Some(thread.map_err(SpaceError::thread)?);
         told.recv().map_err(|_| SpaceError::thread(io::Error::other("it ended at once")))??;
-        Ok(Self { jobs: Some(give), thread })
+        Ok(Self { jobs: Some(give), thread, forks })
+    }
+
+    /// Whether this is a copy in a child of `fork`, which has no thread.
+    fn is_copy(&self) -> bool {
+        onramp_dev::forks() != self.forks
     }
 
     /// Runs `act` on the thread in the namespace, and returns what it returns.
     ///
     /// # Panics
     ///
-    /// Panics if `act` panics. The space does nothing more then.
+    /// Panics if `act` panics; the space does nothing more then. Panics in a child of `fork`.
     pub fn run<T: Send + 'static>(&self, act: impl FnOnce() -> T + Send + 'static) -> T {
+        assert!(!self.is_copy(), "the namespace's thread belongs to the parent of this process");
         let (give, taken) = mpsc::channel();
         let job: Job = Box::new(move || drop(give.send(act())));
         let jobs = self.jobs.as_ref().expect("there until dropped");
@@ -141,6 +153,11 @@ impl Space {
 
 impl Drop for Space {
     fn drop(&mut self) {
+        if self.is_copy() {
+            // The parent's thread may have held a lock of the channel when the process was copied.
+            std::mem::forget((self.jobs.take(), self.thread.take()));
+            return;
+        }
         drop(self.jobs.take());
         if let Some(thread) = self.thread.take() {
             // If a job panicked, its panic was reported.

@@ -11,7 +11,9 @@ use std::process::Command;
 /// ended this program. And no signal is blocked in the program: otherwise, it would inherit which
 /// signals are blocked in the thread that starts it, and Ctrl-C would not end it.
 pub fn tie_child(command: &mut Command) {
-    let set_up = || {
+    // SAFETY: the call has no arguments.
+    let parent = unsafe { libc::getpid() };
+    let set_up = move || {
         // SAFETY: a `sigset_t` consists of numbers, for which zero is a value.
         let mut none: libc::sigset_t = unsafe { std::mem::zeroed() };
         // SAFETY: the call writes into a live `sigset_t`.
@@ -24,7 +26,17 @@ pub fn tie_child(command: &mut Command) {
         }
         // SAFETY: the call takes numbers only.
         let failed = unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
-        if failed == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+        if failed != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // A parent that ended before sends no signal. 0: it is in another PID namespace.
+        // SAFETY: the call has no arguments.
+        let now = unsafe { libc::getppid() };
+        if now != parent && now != 0 {
+            // SAFETY: the call ends the process, and nobody is left whom an error would reach.
+            unsafe { libc::_exit(127) };
+        }
+        Ok(())
     };
     // SAFETY: between `fork` and `exec`, the closure only makes system calls that may be made
     // there (signal-safety(7)): it takes no lock and allocates nothing.
@@ -70,4 +82,42 @@ fn write(path: &CStr, bytes: &[u8]) -> io::Result<()> {
     // SAFETY: the descriptor was opened above, and nobody else has it.
     unsafe { libc::close(fd) };
     result
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read as _;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::sys::run_in_child;
+
+    /// A program whose parent is killed before the program is tied to it does not start.
+    #[test]
+    fn a_program_does_not_outlive_its_parent() {
+        let (mut reader, writer) = io::pipe().expect("descriptors");
+        let middle = run_in_child(move || {
+            let mut program = Command::new("sleep");
+            program.arg("3600").stdout(writer);
+            // SAFETY: the call may be made between `fork` and `exec`.
+            unsafe {
+                program.pre_exec(|| {
+                    libc::usleep(500_000);
+                    Ok(())
+                });
+            }
+            tie_child(&mut program);
+            // The result comes when the program has started, so this process waits here.
+            drop(program.spawn());
+            0
+        });
+        let middle = middle.expect("a child");
+        std::thread::sleep(Duration::from_millis(150));
+        // SAFETY: the call takes numbers; the process is a child that was not waited for.
+        unsafe { libc::kill(middle, libc::SIGKILL) };
+        // SAFETY: as above; nothing is written.
+        unsafe { libc::waitpid(middle, std::ptr::null_mut(), 0) };
+        // The pipe ends when nobody has its other end any more.
+        assert_eq!(reader.read(&mut [0]).expect("it ends"), 0);
+    }
 }

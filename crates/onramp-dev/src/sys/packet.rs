@@ -194,11 +194,13 @@ impl PacketFd {
 
     /// Lets the interface pass on frames to all addresses, until the socket is closed.
     pub(crate) fn set_promiscuous(&self, index: c_int) -> io::Result<()> {
-        #[expect(clippy::cast_possible_truncation, reason = "one")]
-        let mr_type = libc::PACKET_MR_PROMISC as u16;
-        let who = libc::packet_mreq { mr_ifindex: index, mr_type, mr_alen: 0, mr_address: [0; 8] };
-        self.set_option(libc::SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP, &who)
+        self.set_option(libc::SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP, &promiscuous(index))
             .map_err(|error| told(&error, "cannot set the interface promiscuous"))
+    }
+
+    /// Takes back what [`set_promiscuous`](Self::set_promiscuous) did.
+    pub(crate) fn unset_promiscuous(&self, index: c_int) -> io::Result<()> {
+        self.set_option(libc::SOL_PACKET, libc::PACKET_DROP_MEMBERSHIP, &promiscuous(index))
     }
 
     /// Joins a group of sockets, among which the kernel spreads the frames by flow. The group's
@@ -256,6 +258,13 @@ const fn socklen_of<T>(_: &T) -> socklen_t {
     #[expect(clippy::cast_possible_truncation, reason = "such values are a few bytes")]
     let len = size_of::<T>() as socklen_t;
     len
+}
+
+/// The membership of a socket that lets an interface pass on frames to all addresses.
+fn promiscuous(index: c_int) -> libc::packet_mreq {
+    #[expect(clippy::cast_possible_truncation, reason = "one")]
+    let mr_type = libc::PACKET_MR_PROMISC as u16;
+    libc::packet_mreq { mr_ifindex: index, mr_type, mr_alen: 0, mr_address: [0; 8] }
 }
 
 fn told(error: &io::Error, what: &str) -> io::Error {

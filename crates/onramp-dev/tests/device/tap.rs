@@ -122,6 +122,25 @@ fn frames_go_both_ways() {
     });
 }
 
+/// A frame for which there is no packet that is large enough is discarded and counted.
+#[test]
+fn a_frame_without_a_packet_is_counted() {
+    in_namespace_with_tun("tap::a_frame_without_a_packet_is_counted", &[], || {
+        let tap = open("x0", TapOptions::default(), &["192.0.2.1/24"]);
+        ip("neigh add 192.0.2.2 lladdr 02:00:00:00:00:02 dev x0");
+        let mut receiver = tap.receiver();
+        let socket = UdpSocket::bind("192.0.2.1:0").expect("an address of x0");
+        let end = MonotonicClock.now().after(PATIENCE_NS);
+        while receiver.stats().no_room.get() == 0 {
+            socket.send_to(&[0; 1_000], "192.0.2.2:7001").expect("it is sent");
+            let small = &mut |_: usize| Some(Packet::with_capacity(64));
+            receiver.receive(9, small, &mut PacketList::new()).expect("nothing is wrong");
+            assert!(MonotonicClock.now() < end, "no frame came");
+        }
+        assert_eq!(receiver.discarded(), receiver.stats().no_room.get());
+    });
+}
+
 #[test]
 fn what_cannot_be_opened_says_why() {
     in_namespace_with_tun("tap::what_cannot_be_opened_says_why", &[], || {

@@ -231,3 +231,23 @@ fn the_earlier_of_deadline_and_departure_counts() {
     let retry = device.poll_at(departure, &mut host.stack, &host.sockets).expect("a deadline");
     assert!(retry > departure && retry <= Instant::ZERO + Duration::from_secs(2), "{retry}");
 }
+
+/// A peer that sends without a pause does not keep `receive` for ever: a call takes a bounded
+/// number of frames into the ingress tree, and the program is to call again at once.
+#[test]
+fn a_call_takes_a_bounded_number_of_frames() {
+    const FRAMES: usize = 10_000;
+    let shaped = Shaped::new(script(9), &tree("pfifo"), 1).expect("a device");
+    let ingress = tree("netem delay 20ms limit 20000");
+    let mut shaped = shaped.with_ingress(&ingress, 1).expect("a device");
+    shaped.inner_mut().come = (0..FRAMES).map(|_| (vec![0; 100], meta(0))).collect();
+    let (mut calls, now) = (0, Instant::ZERO);
+    while shaped.next_frame_at(now).is_none_or(|at| at <= now) {
+        let before = shaped.inner().come.len();
+        assert!(shaped.receive(now).is_none(), "the delay has only begun");
+        assert!(before - shaped.inner().come.len() <= 64);
+        calls += 1;
+    }
+    assert_eq!(shaped.inner().come.len(), 0, "after {calls} calls");
+    assert_eq!(shaped.next_frame_at(now), Some(Instant::from_millis(20)));
+}

@@ -449,7 +449,7 @@ impl Carrier for Engine {
             shared.clone_from(&self.counts);
         }
         drop(shared);
-        Ok(more || (self.retry.is_none() && self.knocks.contains(&true)))
+        Ok(more || self.knocks.contains(&true))
     }
 
     fn next(&mut self) -> Option<Instant> {

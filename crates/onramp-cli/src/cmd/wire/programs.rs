@@ -13,11 +13,13 @@ use anyhow::{Result, anyhow};
 use onramp_core::Clock as _;
 use onramp_dev::MonotonicClock;
 use onramp_wire::{CLIENT, CLIENT6, SERVER, SERVER6, Space};
-use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use rustix::process::{
+    Pid, Signal, WaitId, WaitIdOptions, WaitIdStatus, kill_process, kill_process_group, waitid,
+};
 
 use super::control::VARIABLE;
 use crate::error::{self, NotRun, usage};
-use crate::signals::{Signals, code};
+use crate::signals::Signals;
 
 /// How long the client waits for the server to listen.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -46,8 +48,17 @@ pub(super) struct Running {
 }
 
 impl Running {
-    fn has_ended(&mut self) -> bool {
-        self.child.try_wait().is_ok_and(|status| status.is_some())
+    /// Whether the program has ended. An error would mean that it was waited for.
+    fn has_ended(&self) -> bool {
+        !matches!(self.look(), Ok(None))
+    }
+
+    /// Returns how the program has ended, if it has. It stays a zombie until the value is dropped:
+    /// so its number, which is also that of a server's group, belongs to no other program when
+    /// signals are sent.
+    fn look(&self) -> rustix::io::Result<Option<WaitIdStatus>> {
+        let how = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        waitid(WaitId::Pid(Pid::from_child(&self.child)), how)
     }
 
     /// Sends a signal to the program. An error would mean that the program has just ended.
@@ -132,12 +143,13 @@ fn running(spawned: io::Result<Child>, words: &[OsString], end: End) -> Result<R
 /// The kernel takes milliseconds to list all sockets, so the pauses grow. Each is an eighth of the
 /// time waited so far: the client starts only a little later than if the command looked all the
 /// time.
-pub(super) fn await_listener(space: &Space, server: &mut Running, signals: &Signals) -> Result<()> {
+pub(super) fn await_listener(space: &Space, server: &Running, signals: &Signals) -> Result<()> {
     let began = MonotonicClock.now();
     while !space.has_listener() {
-        if let Some(status) = server.child.try_wait()? {
-            if !status.success() {
-                let code = code(status);
+        if let Some(status) = server.look()? {
+            let signal = || 128 + status.terminating_signal().unwrap_or_default();
+            let code = status.exit_status().unwrap_or_else(signal);
+            if code != 0 {
                 error::tell(&format!(
                     "the server ended with exit code {code} before the client started"
                 ));
@@ -156,4 +168,23 @@ pub(super) fn await_listener(space: &Space, server: &mut Running, signals: &Sign
         thread::sleep(LOOK.max(waited / 8));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A program that has ended keeps its number until the value is dropped.
+    #[test]
+    fn a_number_is_kept_until_the_end() {
+        let child = Command::new("true").process_group(0).spawn().expect("a program");
+        let entry = format!("/proc/{}", child.id());
+        let server = Running { child, end: End::Server };
+        while !server.has_ended() {
+            thread::yield_now();
+        }
+        assert!(server.has_ended() && Path::new(&entry).exists());
+        drop(server);
+        assert!(!Path::new(&entry).exists());
+    }
 }

@@ -1,8 +1,8 @@
 //! What cannot be opened, what cannot be sent, and interfaces that go down or away.
 
 use std::env;
-use std::io::{self, ErrorKind};
-use std::process::Command;
+use std::io::{self, BufRead as _, BufReader, ErrorKind};
+use std::process::{Command, Stdio};
 
 use onramp_core::{Clock, Device, Instant};
 use onramp_dev::{
@@ -440,5 +440,41 @@ fn a_qdisc_that_others_fill_loses_nothing() {
             taken < 10 && device.stats().full.get() > before
         });
         assert!(waited, "the qdisc is full, and it had to wait");
+    });
+}
+
+/// A receiver that could not join its group does not leave the interface promiscuous.
+#[test]
+fn a_group_that_is_refused_leaves_nothing() {
+    const OTHER_KIND: &str = "\
+import socket, sys
+s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
+s.bind(('v0', 3))
+s.setsockopt(263, 18, 1 << 16 | 7)
+print('joined', flush=True)
+sys.stdin.read()
+";
+    in_namespace("packet::errors::a_group_that_is_refused_leaves_nothing", &PAIR, || {
+        let mut other = Command::new("python3");
+        other.args(["-c", OTHER_KIND]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let Ok(mut other) = other.spawn() else {
+            eprintln!("SKIPPED: a fanout group that is refused: no python3");
+            return;
+        };
+        let mut line = String::new();
+        let said = other.stdout.take().expect("a pipe");
+        BufReader::new(said).read_line(&mut line).expect("it is read");
+        assert_eq!(line, "joined\n");
+        let options = PacketOptions { promiscuous: true, fanout: Some(7), ..OPTIONS };
+        let mut socket = PacketSocket::open("v0", options).expect("it is opened");
+        for _ in 0..2 {
+            let error = socket.receiver().expect_err("the group is of another kind");
+            assert!(error.to_string().contains("cannot join the fanout group 7"), "{error}");
+            let show = Command::new("ip").args(["-d", "link", "show", "v0"]).output();
+            let text = String::from_utf8(show.expect("ip runs").stdout).expect("text");
+            assert!(text.contains("promiscuity 0"), "{text}");
+        }
+        drop(other.stdin.take());
+        other.wait().expect("it ends");
     });
 }

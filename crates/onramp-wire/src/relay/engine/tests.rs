@@ -174,3 +174,18 @@ fn a_refusal_names_the_address_that_refused_last() {
     let failure = engine.counts.failure.as_ref().expect("it was refused");
     assert!(failure.contains(&last.to_string()), "{failure}");
 }
+
+/// Datagrams do not wait while connections wait for descriptors: after a batch of them, the engine
+/// goes on at once if more may be there, and then sleeps.
+#[test]
+fn datagrams_do_not_wait_for_descriptors() {
+    let ((_server, target), (client, _)) = (udp(), udp());
+    let (mut engine, door) = engine("udp", target);
+    client.connect(door).expect("an address");
+    for _ in 0..=BATCH {
+        client.send(b"x").expect("it is sent");
+    }
+    engine.retry = Some(Instant::MAX);
+    assert!(engine.run().expect("it works"), "one more waits");
+    assert!(!engine.run().expect("it works"), "nothing waits");
+}
