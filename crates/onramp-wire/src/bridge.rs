@@ -106,8 +106,8 @@ enum Command {
 /// whether its interfaces are still there.
 ///
 /// A child of `fork` has a copy of the bridge, but not its thread: there, [`change`](Self::change)
-/// and [`lines`](Self::lines) fail, [`carried`](Self::carried) returns `None`, and a drop leaves the
-/// parent's bridge as it is.
+/// and [`lines`](Self::lines) fail, [`carried`](Self::carried) returns `None`, and a drop leaves
+/// the parent's bridge as it is.
 #[derive(Debug)]
 pub struct Bridge {
     thread: Option<JoinHandle<Vec<Direction>>>,

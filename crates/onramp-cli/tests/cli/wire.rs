@@ -1,6 +1,8 @@
 //! Tests of `onramp wire`, with real clients and servers. If root runs the tests, the program runs
 //! as an ordinary user.
 
+#[path = "wire/asked.rs"]
+mod asked;
 #[path = "wire/impair.rs"]
 mod impair;
 #[path = "wire/rate.rs"]

@@ -9,13 +9,13 @@ use crate::stderr;
 
 /// What iperf3 has measured.
 #[derive(Debug)]
-struct Measured {
-    mbit: f64,
+pub(super) struct Measured {
+    pub(super) mbit: f64,
     /// Share of the segments that TCP has sent again.
-    again: f64,
+    pub(super) again: f64,
 }
 
-fn measured(output: &Output) -> Measured {
+pub(super) fn measured(output: &Output) -> Measured {
     // The server's text stands before and behind the client's JSON.
     let text = String::from_utf8_lossy(&output.stdout);
     let begin = text.find("{\n\t\"start\"").expect("JSON");
