@@ -52,11 +52,18 @@ fn fitting(text: &str, width: u16) -> String {
     text.chars().take(usize::from(width).saturating_sub(1)).collect()
 }
 
-impl Drop for Line {
-    fn drop(&mut self) {
-        if self.written {
+impl Line {
+    /// Takes the text of the line back, so that another line can be written in its place.
+    pub(crate) fn take_back(&mut self) {
+        if std::mem::take(&mut self.written) {
             let _ = write!(io::stderr(), "\r\x1b[K");
         }
+    }
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        self.take_back();
     }
 }
 

@@ -1,8 +1,10 @@
 //! Two TCP stacks (smoltcp) joined by a link, by default of 10 Mbit/s and 20 ms, in virtual time:
 //! no sockets, no threads and no sleeping, so nine simulated seconds take a fraction of a second.
-//! Run: `cargo run --release -p onramp-smoltcp --example link [QDISC]`.
+//! Several qdiscs are a path: each stands behind the one before. Run:
+//! `cargo run --release -p onramp-smoltcp --example link [QDISC...]`, for example with `'tbf rate
+//! 10mbit burst 1600 limit 2mb' 'netem delay 20ms'`.
 
-use onramp_smoltcp::{DropReason, End, pair, setup};
+use onramp_smoltcp::{DropReason, End, Setup, pair, setup};
 use smoltcp::iface::{Config, Interface, PollResult, SocketHandle, SocketSet};
 use smoltcp::phy::Medium;
 use smoltcp::socket::tcp;
@@ -15,8 +17,11 @@ const PORT: u16 = 7;
 const BUFFER: usize = 1 << 20;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let qdisc = std::env::args().nth(1).unwrap_or_else(|| "netem delay 20ms rate 10mbit".into());
-    let tree = setup(&qdisc)?;
+    let mut qdiscs: Vec<String> = std::env::args().skip(1).collect();
+    if qdiscs.is_empty() {
+        qdiscs.push("netem delay 20ms rate 10mbit".to_owned());
+    }
+    let (tree, began) = (path(&qdiscs)?, std::time::Instant::now());
     let [a, b] = pair(Medium::Ip, 1_500, [&tree, &tree], 1)?;
     let [mut client, mut server] = [Host::new(1, a), Host::new(2, b)];
     server.socket().listen(PORT)?;
@@ -40,7 +45,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         now = next.unwrap_or(END).max(now + Duration::from_micros(1));
     }
     let mbit = received as f64 * 8.0 / 9.0 / 1e6;
-    println!("{qdisc}: {received} bytes in 9 simulated seconds, {mbit:.2} Mbit/s of data");
+    println!(
+        "{}: {received} bytes in 9 simulated seconds, {mbit:.2} Mbit/s of data, simulated in {:?}",
+        qdiscs.join(", then "),
+        began.elapsed()
+    );
     let totals = client.device.sends().totals();
     for reason in DropReason::ALL {
         match totals.dropped(*reason) {
@@ -49,6 +58,19 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         }
     }
     Ok(())
+}
+
+/// Returns the description of a tree with these qdiscs, one behind the other.
+fn path(qdiscs: &[String]) -> Result<Setup, Box<dyn std::error::Error>> {
+    if let [qdisc] = qdiscs {
+        return Ok(setup(qdisc)?);
+    }
+    let mut tree = Setup::default();
+    tree.apply("qdisc add dev link root handle 1: series")?;
+    for (number, qdisc) in qdiscs.iter().enumerate() {
+        tree.apply(&format!("qdisc add dev link parent 1:{:x} {qdisc}", number + 1))?;
+    }
+    Ok(tree)
 }
 
 /// A host: a TCP stack with one socket.

@@ -4,6 +4,7 @@
 use std::fmt;
 use std::fs;
 use std::io;
+use std::path::Path;
 use std::process::{Child, Command};
 use std::sync::mpsc::{self, Sender};
 use std::thread::{self, JoinHandle};
@@ -271,6 +272,19 @@ impl SpaceError {
     }
 }
 
+/// Returns the further advice, where AppArmor decides who may make user namespaces (`setting` is
+/// that of the kernel): a profile that allows it to this program alone.
+fn apparmor(setting: &str, program: &Path) -> Option<String> {
+    let program = program.display();
+    (setting.trim() == "1").then(|| {
+        format!(
+            "; or allow it to this program alone: as root, write `abi <abi/4.0>, profile onramp \
+             \"{program}\" flags=(unconfined) {{ userns, }}` into /etc/apparmor.d/onramp and run \
+             `apparmor_parser -r /etc/apparmor.d/onramp`"
+        )
+    })
+}
+
 impl fmt::Display for SpaceError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let what = match self.what {
@@ -286,6 +300,12 @@ impl fmt::Display for SpaceError {
         if let Some(advice) = self.advice() {
             write!(f, "; {advice}")?;
         }
+        if self.what == What::User {
+            let setting = "/proc/sys/kernel/apparmor_restrict_unprivileged_userns";
+            let setting = fs::read_to_string(setting).unwrap_or_default();
+            let profile = std::env::current_exe().ok().and_then(|exe| apparmor(&setting, &exe));
+            f.write_str(&profile.unwrap_or_default())?;
+        }
         match &self.before {
             Some(before) => write!(f, "; a TAP is not possible either: {before}"),
             None => Ok(()),
@@ -295,3 +315,21 @@ impl fmt::Display for SpaceError {
 
 // `Error::source` is not overridden, because the text of `Display` already includes it.
 impl std::error::Error for SpaceError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Ubuntu 24.04 has the setting with 1; other systems lack it, or have 0.
+    #[test]
+    fn a_profile_of_apparmor_is_named_where_it_decides() {
+        let program = Path::new("/usr/bin/onramp");
+        let text = apparmor("1\n", program).expect("it decides");
+        for words in
+            ["profile onramp \"/usr/bin/onramp\" flags=(unconfined) { userns, }", "apparmor_parser"]
+        {
+            assert!(text.contains(words), "{text}");
+        }
+        assert_eq!(["0\n", ""].map(|setting| apparmor(setting, program)), [None, None]);
+    }
+}

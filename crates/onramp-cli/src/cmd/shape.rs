@@ -1,6 +1,8 @@
 //! The command `onramp shape`: a tree of qdiscs for each direction of a host's own traffic through
 //! an interface, or of a transparent bridge between two interfaces.
 
+mod watch;
+
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -17,6 +19,7 @@ use onramp_dev::{
 use onramp_host::interface_address;
 use onramp_wire::{Bridge, Direction, PLAIN, Way};
 
+use self::watch::Interfaces;
 use crate::error::{tell, usage};
 use crate::output::{self, Output};
 use crate::progress::Line;
@@ -135,10 +138,16 @@ pub(crate) fn run(args: Args) -> Result<()> {
             (None, _) => format!("shaping what leaves and what comes in through {first}"),
         });
     }
+    let names: Vec<&str> = iter::once(&*args.first).chain(args.second.as_deref()).collect();
+    let mut interfaces = Interfaces::new(names.iter().copied());
     let mut line = Line::new(!args.quiet);
     let mut before = None;
     // Until a signal comes, or the bridge breaks.
     while !signals.within(RENEW)? {
+        for news in interfaces.look().into_iter().filter(|_| !args.quiet) {
+            line.take_back();
+            tell(&news);
+        }
         let Some(carried) = bridge.carried() else { break };
         let (carried, now) = (each(carried), MonotonicClock.now());
         if let Some((before, at)) = before.replace((carried, now)) {
@@ -156,8 +165,6 @@ pub(crate) fn run(args: Args) -> Result<()> {
         tell(&report::text(&carried));
     }
     if let Some(output) = &output {
-        let names: Vec<_> =
-            [Some(&args.first), args.second.as_ref()].into_iter().flatten().collect();
         let json = report::json(&names, &devices, seconds, &carried);
         done.push(output.write(&json::pretty(&json)));
     }

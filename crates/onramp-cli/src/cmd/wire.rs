@@ -59,7 +59,7 @@ Examples:
       --then 'netem delay 15ms' -- sh")]
 pub(crate) struct Args {
     #[command(subcommand)]
-    running: Option<OfRunning>,
+    running: Option<Other>,
     /// The qdisc in both directions, in the syntax of tc [default: pfifo limit 1000]
     #[arg(long, value_name = "QDISC", conflicts_with = "setup")]
     qdisc: Option<String>,
@@ -130,18 +130,21 @@ pub(crate) struct Args {
     commands: Vec<OsString>,
 }
 
-/// The commands for wires that run.
+/// The commands that lay no wire: those for wires that run, and the list of profiles.
 #[derive(Debug, clap::Subcommand)]
-enum OfRunning {
+enum Other {
     Set(set::Args),
     List(set::ListArgs),
+    /// List the profiles, as `onramp wire --profiles` does
+    Profiles,
 }
 
 /// Runs the command.
 pub(crate) fn run(args: Args) -> Result<()> {
     match &args.running {
-        Some(OfRunning::Set(args)) => return set::run(args),
-        Some(OfRunning::List(args)) => return set::list(args),
+        Some(Other::Set(args)) => return set::run(args),
+        Some(Other::List(args)) => return set::list(args),
+        Some(Other::Profiles) => return output::print(&profiles()),
         None => {}
     }
     if args.profiles {

@@ -15,7 +15,7 @@ const NAMES: [&str; 2] = ["egress", "ingress"];
 
 /// Returns the summary as JSON for programs, of the interfaces with these names and devices, after
 /// this time.
-pub(crate) fn json(names: &[&String], devices: &[&str], seconds: f64, both: &Both) -> Value {
+pub(crate) fn json(names: &[&str], devices: &[&str], seconds: f64, both: &Both) -> Value {
     let [egress, ingress] = both.each_ref().map(|way| way.as_ref().map(direction::json));
     json!({
         "schema": "onramp.shape",

@@ -1,6 +1,11 @@
 //! Tests of `onramp shape` between two veth pairs, and of the traffic of a host itself, with real
 //! clients and servers at their ends.
 
+#[path = "shape/asked.rs"]
+mod asked;
+#[path = "shape/faults.rs"]
+mod faults;
+
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -59,6 +64,12 @@ listen() {
 /// Runs a script of shell commands in the network. Returns `None`, and prints why, if this machine
 /// lacks something that the test needs.
 pub(super) fn in_network(folder: &Path, mtu: u32, script: &str) -> Option<Output> {
+    in_network_for(200, folder, mtu, script)
+}
+
+/// Does the same, for at most so many seconds. The programs have a high priority where that is
+/// allowed, so that the other programs of the machine decide no rate.
+fn in_network_for(seconds: u64, folder: &Path, mtu: u32, script: &str) -> Option<Output> {
     if !root() {
         skip("onramp shape: the test needs root");
         return None;
@@ -70,10 +81,9 @@ pub(super) fn in_network(folder: &Path, mtu: u32, script: &str) -> Option<Output
             return None;
         }
     }
-    let mut command = Command::new("timeout");
+    let mut command = Command::new("nice");
+    command.args(["-n", "-15", "timeout", "--kill-after=1", &seconds.to_string()]);
     command.args([
-        "--kill-after=1",
-        "200",
         "unshare",
         "--net",
         "--mount",
@@ -184,6 +194,7 @@ finish
         }
         let udp = read_json(&folder.path().join("udp.json"));
         assert!(udp["end"]["sum"]["packets"].as_u64().is_some_and(|count| count > 0), "{udp}");
+        assert!(udp["end"]["sum"]["lost_percent"].as_f64().is_some_and(|lost| lost < 1.0), "{udp}");
     }
 }
 
@@ -195,10 +206,10 @@ const TRIES: u32 = 5;
 fn rates_and_delays_are_kept() {
     let folder = tempfile::tempdir().expect("a folder");
     let script = "\
-shape --ingress 'tbf rate 10mbit burst 16kb latency 50ms' --egress 'netem delay 20ms'
+shape --ingress 'tbf rate 50mbit burst 64kb latency 50ms' --egress 'netem delay 20ms'
 client ping -q -c5 -i0.1 192.0.2.2 > ping
 listen iperf3 -s -1
-client iperf3 -c 192.0.2.2 -t 2 -J > tcp.json
+client iperf3 -c 192.0.2.2 -t 4 -O 1 -J > tcp.json
 wait $!
 finish
 ";
@@ -211,14 +222,14 @@ finish
         assert_conserved(&read_json(&folder.path().join("shaped.json")));
         let rate = received(&folder.path().join("tcp.json"));
         rates.push((rate, least));
-        // 1,448 of each 1,514 bytes are data, so 9.56 Mbit/s are possible. On a busy machine,
+        // 1,448 of each 1,514 bytes are data, so 47.8 Mbit/s are possible. On a busy machine,
         // iperf3 can begin its measurement late, when bytes have come already.
-        assert!(rates.iter().filter(|(rate, _)| *rate >= 9.9).count() < 2, "{rates:?}");
-        if (8.0..9.9).contains(&rate) && least < 25.0 {
+        assert!(rates.iter().filter(|(rate, _)| *rate >= 49.0).count() < 2, "{rates:?}");
+        if (46.87..48.78).contains(&rate) && least < 22.0 {
             return;
         }
     }
-    panic!("the rate was never near 9.56 Mbit/s, or the delay never near 20 ms: {rates:?}");
+    panic!("the rate was never within 2 % of 47.8 Mbit/s, or the delay not near 20 ms: {rates:?}");
 }
 
 /// A tree for each direction from one file; classes share the rate as their rates are.
@@ -241,8 +252,8 @@ one=$!
 server iperf3 -s -1 -p 5020 &
 two=$!
 until test $(server ss -Hltn | wc -l) = 2; do sleep 0.02; done
-client iperf3 -c 192.0.2.2 -p 5010 -t 4 -J > one.json &
-client iperf3 -c 192.0.2.2 -p 5020 -t 4 -J > two.json
+client iperf3 -c 192.0.2.2 -p 5010 -t 5 -O 1 -J > one.json &
+client iperf3 -c 192.0.2.2 -p 5020 -t 5 -O 1 -J > two.json
 wait $one $two
 finish
 ";
@@ -256,7 +267,7 @@ finish
         assert_conserved(&document);
         assert_eq!(document["egress"]["drops"].as_object().map(serde_json::Map::len), Some(0));
         // If one connection began or ended long before the other, it had the rate for itself then.
-        if (2.5..3.5).contains(&(one / two)) && one + two < 20.5 {
+        if (2.91..3.09).contains(&(one / two)) && one + two < 20.5 {
             return;
         }
     }
@@ -395,7 +406,7 @@ fn a_host_keeps_a_rate() {
 shape --egress 'tbf rate 50mbit burst 64kb latency 50ms'
 client iperf3 -s -1 > /dev/null &
 await_port client
-iperf3 -c 192.0.2.1 -t 2 -J > tcp.json
+iperf3 -c 192.0.2.1 -t 4 -O 1 -J > tcp.json
 wait $!
 finish
 "
@@ -409,11 +420,11 @@ finish
         // 1,448 of each 1,514 bytes are data, so 47.8 Mbit/s are possible. On a busy machine,
         // iperf3 can begin its measurement late, when bytes have come already.
         assert!(rates.iter().filter(|rate| **rate >= 49.0).count() < 2, "{rates:?}");
-        if (40.0..49.0).contains(&rate) {
+        if (46.87..48.78).contains(&rate) {
             return;
         }
     }
-    panic!("the rate was never near 47.8 Mbit/s: {rates:?}");
+    panic!("the rate was never within 2 % of 47.8 Mbit/s: {rates:?}");
 }
 
 /// An interface that disappears while its traffic is shaped ends the command with an error.

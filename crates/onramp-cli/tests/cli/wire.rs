@@ -426,3 +426,10 @@ fn shared(folder: &tempfile::TempDir, name: &str, text: &str) -> String {
     fs::write(&path, text).expect("it is ours");
     path.display().to_string()
 }
+
+#[test]
+fn profiles_are_listed_by_a_command_and_an_option() {
+    let [one, other] = ["wire profiles", "wire --profiles"].map(run);
+    assert!(one.status.success() && one.stdout == other.stdout, "{}", stderr(&one));
+    assert!(String::from_utf8_lossy(&one.stdout).contains("\n3g-chrome "));
+}

@@ -99,13 +99,13 @@ mod tests {
         let middle = run_in_child(move || {
             let mut program = Command::new("sleep");
             program.arg("3600").stdout(writer);
-            // SAFETY: the call may be made between `fork` and `exec`.
-            unsafe {
-                program.pre_exec(|| {
-                    libc::usleep(500_000);
-                    Ok(())
-                });
-            }
+            let pause = || {
+                // SAFETY: the call takes a number.
+                unsafe { libc::usleep(500_000) };
+                Ok(())
+            };
+            // SAFETY: the closure only makes a call that may be made between `fork` and `exec`.
+            unsafe { program.pre_exec(pause) };
             tie_child(&mut program);
             // The result comes when the program has started, so this process waits here.
             drop(program.spawn());

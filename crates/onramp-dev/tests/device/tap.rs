@@ -1,6 +1,7 @@
 //! TUN and TAP devices, with the kernel at the other end. Each test runs in network namespaces of
 //! its own.
 
+use std::cell::RefCell;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::os::fd::AsFd;
@@ -18,6 +19,8 @@ use onramp_core::qdisc::Dequeue;
 use onramp_core::{Clock, Device, Instant, Setup, Tree};
 use onramp_dev::{MonotonicClock, Receive, Tap, TapOptions, TapReceiver};
 use onramp_queue::{Layer, Packet, PacketList, PartialChecksum};
+use proptest::prelude::any;
+use proptest::test_runner::{Config, TestRunner};
 
 use crate::namespace::in_namespace_with_tun;
 
@@ -141,6 +144,40 @@ fn a_frame_without_a_packet_is_counted() {
     });
 }
 
+/// The kernel spreads flows over the queues of a device: each datagram comes once, and each queue
+/// gets some.
+#[test]
+fn queues_share_the_flows() {
+    in_namespace_with_tun("tap::queues_share_the_flows", &[], || {
+        let options = TapOptions { multi_queue: true, ..TapOptions::default() };
+        let tap = open("x0", options, &["192.0.2.1/24"]);
+        let another = tap.another_queue().expect("it may have several");
+        ip("neigh add 192.0.2.2 lladdr 02:00:00:00:00:02 dev x0");
+        let sockets: Vec<_> =
+            (0..64).map(|_| UdpSocket::bind("192.0.2.1:0").expect("a port")).collect();
+        let mut receivers = [tap.receiver(), another.receiver()];
+        let (mut numbers, mut counts) = (Vec::new(), [0; 2]);
+        for (number, socket) in (0_u8..).zip(&sockets) {
+            socket.send_to(&[number; 100], "192.0.2.2:7001").expect("it is sent");
+        }
+        let end = MonotonicClock.now().after(PATIENCE_NS);
+        while numbers.len() < sockets.len() {
+            for (receiver, count) in receivers.iter_mut().zip(&mut counts) {
+                let mut list = PacketList::new();
+                receiver.receive(64, &mut heap, &mut list).expect("the device is up");
+                for packet in list.filter(|packet| packet.payload().len() == 142) {
+                    numbers.push(packet.payload()[141]);
+                    *count += 1;
+                }
+            }
+            assert!(MonotonicClock.now() < end, "{numbers:?}");
+        }
+        numbers.sort_unstable();
+        assert_eq!(numbers, (0..64).collect::<Vec<u8>>());
+        assert!(counts.iter().all(|count| *count > 0), "{counts:?}");
+    });
+}
+
 #[test]
 fn what_cannot_be_opened_says_why() {
     in_namespace_with_tun("tap::what_cannot_be_opened_says_why", &[], || {
@@ -219,72 +256,124 @@ pub(crate) fn tcp(v6: bool, data: usize, size: u16, flags: u8) -> Packet {
     packet
 }
 
-/// The kernel forwards a super-frame from a device with offload to one without, and so has to
-/// segment it. Onramp's segments must be the same, byte for byte.
+/// A super-frame of a test.
+#[derive(Clone, Copy, Debug)]
+struct Case {
+    v6: bool,
+    data: usize,
+    size: u16,
+    /// Flags of TCP; 255 stands for UDP.
+    flags: u8,
+}
+
+/// Sends the super-frame through the kernel, which forwards it to a device without offload, and so
+/// has to segment it. Onramp's segments must be the same, byte for byte. Returns their number.
+fn compare(case: Case, layer: Layer, from: &mut Tap, receiver: &mut TapReceiver) -> usize {
+    let Case { v6, data, size, flags } = case;
+    let mut whole = tcp(v6, data, size, flags);
+    let header = if layer == Layer::Ip { 0 } else { 14 };
+    if layer == Layer::Ip {
+        let sum = whole.partial_checksum().expect("it is left to the device");
+        let mut packet = Packet::with_payload(&whole.payload()[14..]);
+        packet.set_layer(layer);
+        packet.set_partial_checksum(Some(PartialChecksum { start: sum.start - 14, ..sum }));
+        packet.gso_size = size;
+        whole = packet;
+    }
+    let Some(ours) = SuperFrame::of(&whole) else { return 0 };
+    send(from, whole.duplicate());
+    let (at, protocol) = (if v6 { 6 } else { 9 }, if flags == 255 { 17 } else { 6 });
+    for index in 0..ours.count() {
+        let is_ours = |packet: &Packet| packet.payload().get(header + at) == Some(&protocol);
+        let theirs = receive(receiver, is_ours);
+        let mut segment = Vec::new();
+        ours.write_segment(whole.payload(), index, &mut segment);
+        frame::write_checksum(ours.partial_checksum(), &mut segment);
+        forward(v6, &mut segment[header..]);
+        // Both stand for the same sum. Of UDP, only ones may; of TCP, the kernel writes ones where
+        // it does not segment (`skb_checksum_help`), and zeros where it does.
+        let field = header + if v6 { 40 } else { 20 } + 16;
+        if protocol == 6 && segment[field..field + 2] == [0xff; 2] {
+            segment[field..field + 2].fill(0);
+        }
+        assert_eq!(theirs.payload()[header..], segment[header..], "{case:?} {layer:?} {index}");
+    }
+    ours.count().try_into().expect("a small number")
+}
+
+/// The kernel's segments and Onramp's are the same for chosen super-frames and for random ones, of
+/// TAP and of TUN devices.
 #[test]
 fn the_kernel_segments_alike() {
+    const CHOSEN: [(usize, u16, u8); 8] = [
+        (10_000, 1_000, 0),
+        (10_001, 1_000, 7),
+        (1_001, 1_000, 5),
+        (60_000, 1_428, 3),
+        (1_000, 536, 4),
+        (9_000, 100, 1),
+        (5_000, 1_000, 255),
+        (5_001, 999, 255),
+    ];
     let set_up = [
         "ip link set lo up",
         "sysctl -qw net.ipv4.ip_forward=1",
         "sysctl -qw net.ipv6.conf.all.forwarding=1",
     ];
     in_namespace_with_tun("tap::the_kernel_segments_alike", &set_up, || {
-        let mut from = open("x0", TapOptions::default(), &["192.0.2.1/24", "2001:db8:0:1::1/64"]);
-        let plain = TapOptions { offload: false, ..TapOptions::default() };
-        let to = open("y0", plain, &["198.51.100.1/24", "2001:db8:0:2::1/64"]);
-        ip("link set x0 address 02:00:00:00:00:01");
-        for address in ["198.51.100.2", "2001:db8:0:2::2"] {
-            ip(&format!("neigh add {address} lladdr 02:00:00:00:00:09 dev y0"));
-        }
-        let mut receiver = to.receiver();
-        let mut compared = 0;
-        for v6 in [false, true] {
-            for (data, size, flags) in [
-                (10_000, 1_000, 0),
-                (10_001, 1_000, 7),
-                (1_001, 1_000, 5),
-                (60_000, 1_428, 3),
-                (1_000, 536, 4),
-                (9_000, 100, 1),
-                (5_000, 1_000, 255),
-                (5_001, 999, 255),
-            ] {
-                let whole = tcp(v6, data, size, flags);
-                let ours = SuperFrame::of(&whole).expect("larger than a segment");
-                send(&mut from, whole.duplicate());
-                for index in 0..ours.count() {
-                    let at = if v6 { 20 } else { 23 };
-                    let protocol = if flags == 255 { 17 } else { 6 };
-                    let is_ours = |packet: &Packet| packet.payload().get(at) == Some(&protocol);
-                    let theirs = receive(&mut receiver, is_ours);
-                    let mut segment = Vec::new();
-                    ours.write_segment(whole.payload(), index, &mut segment);
-                    frame::write_checksum(ours.partial_checksum(), &mut segment);
-                    forward(v6, &mut segment);
-                    assert_eq!(theirs.payload()[14..], segment[14..], "{v6} {data} {size} {index}");
-                    compared += 1;
+        for layer in [Layer::Ethernet, Layer::Ip] {
+            let options = TapOptions { layer, ..TapOptions::default() };
+            let mut from = open("x0", options, &["192.0.2.1/24", "2001:db8:0:1::1/64"]);
+            let plain = TapOptions { offload: false, ..options };
+            let to = open("y0", plain, &["198.51.100.1/24", "2001:db8:0:2::1/64"]);
+            // All segments of a super-frame wait there, because this thread also sends it.
+            ip("link set y0 txqueuelen 2000");
+            if layer == Layer::Ethernet {
+                ip("link set x0 address 02:00:00:00:00:01");
+                for address in ["198.51.100.2", "2001:db8:0:2::2"] {
+                    ip(&format!("neigh add {address} lladdr 02:00:00:00:00:09 dev y0"));
                 }
             }
+            let mut receiver = to.receiver();
+            let mut compared = 0;
+            let chosen = [false, true].into_iter().flat_map(|v6| CHOSEN.map(|case| (v6, case)));
+            for (v6, (data, size, flags)) in chosen {
+                let case = Case { v6, data, size, flags };
+                compared += compare(case, layer, &mut from, &mut receiver);
+            }
+            let cases = (any::<bool>(), 1_usize..60_000, 88_u16..1_428, 0_u8..10);
+            let ends = RefCell::new((from, receiver));
+            let config = Config { cases: 150, failure_persistence: None, ..Config::default() };
+            let ran = TestRunner::new(config).run(&cases, |(v6, data, size, flags)| {
+                let (flags, most) = match flags {
+                    0..8 => (flags, usize::MAX),
+                    // The kernel refuses a datagram that makes more segments.
+                    _ => (255, 64 * usize::from(size)),
+                };
+                let (from, receiver) = &mut *ends.borrow_mut();
+                let case = Case { v6, data: data.min(most), size, flags };
+                compare(case, layer, from, receiver);
+                Ok(())
+            });
+            ran.expect("the kernel segments alike");
+            assert!(compared > 200, "{compared}");
         }
-        assert!(compared > 200, "{compared}");
     });
 }
 
-/// Changes the IP header as a router does: one hop less.
-fn forward(v6: bool, segment: &mut [u8]) {
+/// Changes the IP header at the beginning as a router does: one hop less.
+fn forward(v6: bool, packet: &mut [u8]) {
     if v6 {
-        segment[21] -= 1;
+        packet[7] -= 1;
         return;
     }
-    segment[22] -= 1;
-    segment[24..26].fill(0);
-    let sum: u32 = segment[14..34]
-        .chunks(2)
-        .map(|word| u32::from(u16::from_be_bytes([word[0], word[1]])))
-        .sum();
+    packet[8] -= 1;
+    packet[10..12].fill(0);
+    let words = packet[..20].chunks(2).map(|word| u16::from_be_bytes([word[0], word[1]]));
+    let sum: u32 = words.map(u32::from).sum();
     let sum = (sum & 0xffff) + (sum >> 16);
     let sum = !u16::try_from((sum & 0xffff) + (sum >> 16)).expect("folded");
-    segment[24..26].copy_from_slice(&sum.to_be_bytes());
+    packet[10..12].copy_from_slice(&sum.to_be_bytes());
 }
 
 /// One direction of a wire: from a receiver through a tree to a device.

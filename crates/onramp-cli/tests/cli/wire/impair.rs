@@ -88,6 +88,10 @@ fn shares_are_those_of_the_qdisc() {
                 .filter(|other| *other != key && !(key == "missing" && *other == "before"));
             let pure = others.map(of).sum::<f64>() == 0.0;
             let close = (of(key) - mean).abs() <= 4.0 * deviation;
+            // Nothing but the qdisc loses and copies, if no buffer was full. Packets may come late
+            // because of the machine.
+            let is_disturbed = !pure || of("full") > 0.0 || key == "before";
+            assert!(close || is_disturbed, "{qdisc}: {mean} +- {deviation}: {found}");
             if of("full") == 0.0 && close && pure {
                 break;
             }

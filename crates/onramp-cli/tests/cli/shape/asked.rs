@@ -1,0 +1,134 @@
+//! Long transfers through a bridge, and floods of it.
+
+use std::fs;
+use std::path::Path;
+
+use super::{TRIES, assert_conserved, assert_ok, in_network, in_network_for};
+use crate::read_json;
+
+/// For how long the test of a long transfer transfers, seconds, unless the variable
+/// `ONRAMP_TRANSFER_SECONDS` says otherwise.
+const SECONDS: u64 = 10;
+
+/// What passes under loss and delay arrives unchanged.
+#[test]
+fn a_long_transfer_under_loss_arrives_whole() {
+    const SEND: &str = "\
+import hashlib, os, socket, sys, time
+s = socket.create_connection(('192.0.2.2', 7000))
+digest, end = hashlib.sha256(), time.monotonic() + float(sys.argv[1])
+while time.monotonic() < end:
+    block = os.urandom(65536)
+    s.sendall(block)
+    digest.update(block)
+s.shutdown(socket.SHUT_WR)
+s.recv(1)
+print(digest.hexdigest())
+";
+    let wanted = std::env::var("ONRAMP_TRANSFER_SECONDS").ok();
+    let seconds = wanted.map_or(SECONDS, |text| text.parse().expect("a number of seconds"));
+    let folder = tempfile::tempdir().expect("a folder");
+    fs::write(folder.path().join("send.py"), SEND).expect("a file");
+    let script = format!(
+        "\
+shape --seed 3 --qdisc 'netem delay 10ms loss 1%'
+listen sh -c 'nc -N -l -p 7000 | sha256sum | cut -d\" \" -f1 > got'
+client python3 send.py {seconds} > sent
+wait $!
+cmp sent got
+finish
+"
+    );
+    let output = in_network_for(200 + seconds, folder.path(), 1_500, &script);
+    let Some(output) = output else { return };
+    assert_ok(folder.path(), &output);
+    let document = read_json(&folder.path().join("shaped.json"));
+    assert_conserved(&document);
+    assert!(document["egress"]["drops"]["impaired"].as_u64() > Some(0), "{document}");
+    assert_eq!(fs::read_to_string(folder.path().join("got")).expect("a digest").len(), 65);
+    println!("{seconds} s: {document}");
+}
+
+/// The client floods the bridge with ten times of what the qdisc lets pass. The other direction
+/// loses nothing, the qdisc counts what it drops, and no memory is taken.
+#[test]
+fn a_flood_leaves_the_other_direction_alone() {
+    // 1,442 bytes with the headers: 50 Mbit/s, for four seconds.
+    const FLOOD: &str = "\
+import socket, time
+s, begin, sent = socket.socket(type=socket.SOCK_DGRAM), time.monotonic(), 0
+while time.monotonic() < begin + 4:
+    s.sendto(bytes(1400), ('192.0.2.2', 9))
+    sent += 1
+    time.sleep(max(0, begin + sent * 0.00023 - time.monotonic()))
+";
+    const COUNT: &str = "\
+import socket
+s, count = socket.socket(type=socket.SOCK_DGRAM), 0
+s.bind(('192.0.2.1', 7000))
+s.settimeout(4)
+try:
+    while True:
+        s.recv(2000)
+        count += 1
+except TimeoutError:
+    print(count)
+";
+    const SEND: &str = "\
+import socket, time
+s = socket.socket(type=socket.SOCK_DGRAM)
+for _ in range(2000):
+    s.sendto(bytes(1000), ('192.0.2.1', 7000))
+    time.sleep(0.001)
+";
+    for device in ["packet", "xdp"] {
+        let folder = tempfile::tempdir().expect("a folder");
+        for (name, text) in [("flood.py", FLOOD), ("count.py", COUNT), ("send.py", SEND)] {
+            fs::write(folder.path().join(name), text).expect("a file");
+        }
+        let script = format!(
+            "\
+shape --device {device} --ingress 'tbf rate 5mbit burst 16kb latency 50ms'
+client ping -c1 -W5 192.0.2.2
+client python3 flood.py &
+flood=$!
+client python3 count.py > count &
+count=$!
+sleep 1
+server python3 send.py
+wait $flood
+wait $count
+grep VmRSS /proc/$shaper/status > memory
+finish
+"
+        );
+        let mut tries = Vec::new();
+        loop {
+            let Some(output) = in_network(folder.path(), 1_500, &script) else { return };
+            assert_ok(folder.path(), &output);
+            let document = read_json(&folder.path().join("shaped.json"));
+            assert_conserved(&document);
+            let flooded = &document["ingress"];
+            let number = |of: &serde_json::Value| of.as_f64().expect("a number");
+            let offered = number(&flooded["packets"]);
+            assert!(number(&flooded["sent"]) < offered / 5.0, "{document}");
+            assert!(number(&flooded["drops"]["overlimit"]) > offered / 2.0, "{document}");
+            let count = read_number(&folder.path().join("count"), 0);
+            let kib = read_number(&folder.path().join("memory"), 1);
+            assert!(kib < 100_000, "{kib} KiB");
+            // A busy machine can lose datagrams before and behind the bridge.
+            if count == 2_000 {
+                break;
+            }
+            tries.push(count);
+            assert!(tries.len() < TRIES as usize, "{device}: {tries:?}");
+        }
+    }
+}
+
+/// Returns the number that is a word of a file.
+fn read_number(path: &Path, word: usize) -> u64 {
+    let text = fs::read_to_string(path).expect("it was written");
+    let word = text.split_whitespace().nth(word).expect("a word");
+    word.parse().expect("a number")
+}
