@@ -21,7 +21,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     if qdiscs.is_empty() {
         qdiscs.push("netem delay 20ms rate 10mbit".to_owned());
     }
-    let (tree, began) = (path(&qdiscs)?, std::time::Instant::now());
+    let tree = path(&qdiscs)?;
+    #[expect(clippy::disallowed_methods, reason = "only to print how long the simulation took")]
+    let began = std::time::Instant::now();
     let [a, b] = pair(Medium::Ip, 1_500, [&tree, &tree], 1)?;
     let [mut client, mut server] = [Host::new(1, a), Host::new(2, b)];
     server.socket().listen(PORT)?;
