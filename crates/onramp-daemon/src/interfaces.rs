@@ -68,8 +68,8 @@ fn line(interface: &Interface) -> String {
         }
         InterfaceState::Gone => format!("{device}: there is no interface {name} any more"),
         InterfaceState::Replaced => format!(
-            "{device}: there is an interface {name} again, but the device was made for the old \
-             one: make it again (SIGHUP does, if the configuration has it)"
+            "{device}: it has lost {name}, which was made anew, or its TAP was set down: make the \
+             device again (SIGHUP does, if the configuration has it)"
         ),
     }
 }
@@ -94,7 +94,7 @@ mod tests {
         assert_eq!(look(1, Down), ["wan: eth1 is down: set it up with `ip link set eth1 up`"]);
         assert_eq!(look(1, Works), ["wan: eth1 works again"]);
         assert_eq!(look(1, Gone), ["wan: there is no interface eth1 any more"]);
-        assert!(look(1, Replaced)[0].starts_with("wan: there is an interface eth1 again, but"));
+        assert!(look(1, Replaced)[0].starts_with("wan: it has lost eth1, which was made anew"));
         // The device was made again, and has another number.
         assert_eq!(look(2, Works), none);
         assert_eq!(look(3, NoCarrier), ["wan: eth1 has no carrier"]);

@@ -222,8 +222,14 @@ impl Xdp {
     ///
     /// The kernel's error, if there is no such interface.
     pub fn queues(name: &str) -> io::Result<u32> {
-        sys::receive_queues(name)
-            .map_err(|error| told(&error, &format!("cannot count the queues of {name}")))
+        sys::receive_queues(name).map_err(|error| match error.raw_os_error() {
+            Some(libc::ENODEV) => {
+                let why =
+                    "there is no such interface in this network namespace; `ip link` lists all";
+                io::Error::new(io::ErrorKind::NotFound, format!("AF_XDP on {name}: {why}"))
+            }
+            _ => told(&error, &format!("cannot count the queues of {name}")),
+        })
     }
 
     /// Opens another queue of the same interface. Packets that arrive at a queue without a receiver

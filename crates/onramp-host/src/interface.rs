@@ -33,8 +33,8 @@ pub enum InterfaceState {
     Down,
     /// There is no interface of this name.
     Gone,
-    /// The interface for which the device was made is gone, and there is another of this name. The
-    /// device does not use it.
+    /// The device has lost the interface, and there is one of this name, which it does not use: the
+    /// interface was made anew, or the TAP of a detour was set down.
     Replaced,
 }
 

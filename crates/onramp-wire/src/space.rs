@@ -300,7 +300,8 @@ impl fmt::Display for SpaceError {
         if let Some(advice) = self.advice() {
             write!(f, "; {advice}")?;
         }
-        if self.what == What::User {
+        let errno = Errno::from_raw(self.source.raw_os_error().unwrap_or(0));
+        if self.what == What::User && matches!(errno, Errno::EPERM | Errno::EACCES) {
             let setting = "/proc/sys/kernel/apparmor_restrict_unprivileged_userns";
             let setting = fs::read_to_string(setting).unwrap_or_default();
             let profile = std::env::current_exe().ok().and_then(|exe| apparmor(&setting, &exe));

@@ -153,11 +153,14 @@ impl Trace {
     pub fn check(&self, setup: &Setup, mtu: u32) -> Result<(), TraceError> {
         let Self::Steps(steps) = self else { return Ok(()) };
         let mut setup = setup.clone();
-        for step in &*steps.steps {
-            for change in &step.changes {
-                let changed = change.apply(&setup, mtu, false);
-                let changed = changed.map_err(|error| TraceError::at(step.line, error.0))?;
-                setup = changed.unwrap_or(setup);
+        // A lap begins with what the one before has left. The third does what the second does.
+        for _ in 0..if steps.repeat.is_some() { 2 } else { 1 } {
+            for step in &*steps.steps {
+                for change in &step.changes {
+                    let changed = change.apply(&setup, mtu, false);
+                    let changed = changed.map_err(|error| TraceError::at(step.line, error.0))?;
+                    setup = changed.unwrap_or(setup);
+                }
             }
         }
         Ok(())
@@ -340,6 +343,22 @@ mod tests {
             );
         }
         Trace::read("0 link up\n0.001 repeat", Which::Both).expect("a millisecond is allowed");
+    }
+
+    /// A lap begins with what the one before has left: a step that only the first lap can make
+    /// would break the wire in the middle.
+    #[test]
+    fn a_later_lap_is_checked_too() {
+        let qdisc = "qdisc tbf rate 1mbit burst 5kb peakrate 2mbit mtu 1514 latency 50ms";
+        let plain = crate::series(&[crate::PLAIN]).expect("a qdisc");
+        let check = |text: &str| {
+            let [up, _] = Trace::read(text, Which::Up).expect("a trace");
+            up.expect("it is for this direction").check(&plain, 1_514)
+        };
+        check(&format!("0 rate 5mbit\n1 {qdisc}\n")).expect("one lap");
+        let error = check(&format!("0 rate 5mbit\n1 {qdisc}\n2 repeat\n")).expect_err("two");
+        assert!(error.line() == 1 && error.to_string().contains("peakrate"), "{error}");
+        check("0 rate 5mbit\n1 qdisc cake bandwidth 1mbit\n2 repeat\n").expect("each lap");
     }
 
     /// After a long pause, the laps that are over are left out, except the last; and then the steps

@@ -250,6 +250,10 @@ impl<D: Device> PortWaker for SlotWaker<'_, D> {
     }
 
     fn rest_ns(&self) -> u64 {
+        if self.rig.spin_ns > 0 {
+            // A program that lets its runners spin wants the instants kept.
+            return 0;
+        }
         let runners = &self.rig.runners;
         // Relaxed: the number stands for itself, and an older one does as well.
         runners[self.slot.known.home % runners.len()].rest_ns.load(Ordering::Relaxed)

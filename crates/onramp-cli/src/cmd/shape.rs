@@ -74,9 +74,9 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE", conflicts_with_all = ["qdisc", "egress", "ingress", "then"])]
     setup: Option<PathBuf>,
     /// How frames come from and go to the interfaces of a bridge. AF_XDP does not see VLAN tags
-    /// that an interface takes out of frames
-    #[arg(long, value_name = "KIND", default_value = "packet", requires = "second")]
-    device: Kind,
+    /// that an interface takes out of frames [default: packet]
+    #[arg(long, value_name = "KIND")]
+    device: Option<Kind>,
     /// Seed of everything random, such as losses
     #[arg(long, value_name = "N", value_parser = crate::cmd::values::seed)]
     seed: Option<u64>,
@@ -102,11 +102,22 @@ enum Kind {
 /// How often the line on a terminal is renewed.
 const RENEW: Duration = Duration::from_secs(1);
 
+impl Args {
+    fn device(&self) -> Kind {
+        self.device.unwrap_or(Kind::Packet)
+    }
+}
+
 /// Runs the command.
 pub(crate) fn run(args: Args) -> Result<()> {
     if args.second.as_ref() == Some(&args.first) {
         return Err(usage(
             "name one interface, or two: a bridge of an interface with itself has no sides",
+        ));
+    }
+    if args.device.is_some() && args.second.is_none() {
+        return Err(usage(
+            "--device is about the two interfaces of a bridge: name a second one, or leave it out",
         ));
     }
     let trees = trees(&args)?;
@@ -139,22 +150,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
         });
     }
     let names: Vec<&str> = iter::once(&*args.first).chain(args.second.as_deref()).collect();
-    let mut interfaces = Interfaces::new(names.iter().copied());
-    let mut line = Line::new(!args.quiet);
-    let mut before = None;
-    // Until a signal comes, or the bridge breaks.
-    while !signals.within(RENEW)? {
-        for news in interfaces.look().into_iter().filter(|_| !args.quiet) {
-            line.take_back();
-            tell(&news);
-        }
-        let Some(carried) = bridge.carried() else { break };
-        let (carried, now) = (each(carried), MonotonicClock.now());
-        if let Some((before, at)) = before.replace((carried, now)) {
-            line.show(&report::line(&before, &carried, Duration::from_nanos(now.since(at))));
-        }
-    }
-    drop(line);
+    follow(&names, &bridge, each, &signals, args.quiet)?;
     let broken = bridge.error();
     // Before a TAP disappears, which takes a while, no packet is led to one any more.
     switches.iter().try_for_each(|switch| switch.set(false))?;
@@ -164,6 +160,14 @@ pub(crate) fn run(args: Args) -> Result<()> {
     if !args.quiet && !output.as_ref().is_some_and(Output::is_stdout) {
         tell(&report::text(&carried));
     }
+    // A pipe may never have a reader: from now on, a signal ends the command.
+    let signals = match output.as_ref().is_some_and(Output::may_stall) {
+        true => {
+            signals.end();
+            None
+        }
+        false => Some(signals),
+    };
     if let Some(output) = &output {
         let json = report::json(&names, &devices, seconds, &carried);
         done.push(output.write(&json::pretty(&json)));
@@ -172,8 +176,35 @@ pub(crate) fn run(args: Args) -> Result<()> {
         done.push(Err(anyhow!("the shaper broke: {why}")));
     }
     // A second signal must not end the program before it has told its errors.
-    while signals.within(Duration::ZERO)? {}
+    if let Some(signals) = signals {
+        signals.end();
+    }
     output::all(done)
+}
+
+/// Shows what the bridge carries, and tells what happens to its interfaces, until a signal comes or
+/// the bridge breaks.
+fn follow(
+    names: &[&str],
+    bridge: &Bridge,
+    each: impl Fn(Vec<Direction>) -> report::Both,
+    signals: &Signals,
+    quiet: bool,
+) -> Result<()> {
+    let mut interfaces = Interfaces::new(names.iter().copied());
+    let (mut line, mut before) = (Line::new(!quiet), None);
+    while !signals.within(RENEW)? {
+        let Some(carried) = bridge.carried() else { break };
+        for news in interfaces.look().into_iter().filter(|_| !quiet) {
+            line.take_back();
+            tell(&news);
+        }
+        let (carried, now) = (each(carried), MonotonicClock.now());
+        if let Some((before, at)) = before.replace((carried, now)) {
+            line.show(&report::line(&before, &carried, Duration::from_nanos(now.since(at))));
+        }
+    }
+    Ok(())
 }
 
 /// The directions that are shaped, and what has to live as long.
@@ -191,7 +222,7 @@ struct Ways {
 /// Makes the directions of a bridge between two interfaces: to the first, and from it.
 fn bridged(args: &Args, second: &str, trees: &[Option<Setup>; 2], seed: u64) -> Result<Ways> {
     let opened =
-        |name: &str| open(name, seed).map_err(|error| all_rights(name, args.device, error));
+        |name: &str| open(name, seed).map_err(|error| all_rights(name, args.device(), error));
     let (first, second) = (opened(&args.first)?, opened(second)?);
     if !args.quiet {
         remarks([&first.1, &second.1])?;
@@ -199,7 +230,7 @@ fn bridged(args: &Args, second: &str, trees: &[Option<Setup>; 2], seed: u64) -> 
     let mut all = Ways::default();
     let names = [first.1.name(), second.1.name()].map(str::to_owned);
     let mut together = Vec::new().into_iter();
-    if args.device == Kind::Xdp {
+    if args.device() == Kind::Xdp {
         for name in &names {
             if let Some(address) = interface_address(name)? {
                 bail!(
@@ -212,7 +243,7 @@ fn bridged(args: &Args, second: &str, trees: &[Option<Setup>; 2], seed: u64) -> 
         together = xdp(&names, seed).unwrap_or_default().into_iter();
     }
     let mut side = |(from, socket): (PacketReceiver, PacketSocket)| -> Result<BridgeSide> {
-        if args.device == Kind::Xdp {
+        if args.device() == Kind::Xdp {
             let alone = |name: &str| {
                 xdp(&[name], seed).map(|mut sides| sides.pop().expect("an interface has a queue"))
             };

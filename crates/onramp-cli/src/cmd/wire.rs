@@ -59,7 +59,7 @@ Examples:
       --then 'netem delay 15ms' -- sh")]
 pub(crate) struct Args {
     #[command(subcommand)]
-    running: Option<Other>,
+    other: Option<Other>,
     /// The qdisc in both directions, in the syntax of tc [default: pfifo limit 1000]
     #[arg(long, value_name = "QDISC", conflicts_with = "setup")]
     qdisc: Option<String>,
@@ -141,7 +141,7 @@ enum Other {
 
 /// Runs the command.
 pub(crate) fn run(args: Args) -> Result<()> {
-    match &args.running {
+    match &args.other {
         Some(Other::Set(args)) => return set::run(args),
         Some(Other::List(args)) => return set::list(args),
         Some(Other::Profiles) => return output::print(&profiles()),

@@ -9,7 +9,7 @@ use super::direction;
 
 /// The counters of both directions: of frames that leave through the first interface, and of those
 /// that arrive at it; `None` for a direction that is not shaped.
-type Both = [Option<Direction>; 2];
+pub(crate) type Both = [Option<Direction>; 2];
 
 const NAMES: [&str; 2] = ["egress", "ingress"];
 

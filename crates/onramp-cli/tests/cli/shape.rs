@@ -74,7 +74,7 @@ fn in_network_for(seconds: u64, folder: &Path, mtu: u32, script: &str) -> Option
         skip("onramp shape: the test needs root");
         return None;
     }
-    for tool in ["ip", "ss", "ping", "iperf3", "nc", "tcpdump", "python3"] {
+    for tool in ["ip", "ss", "ping", "iperf3", "nc", "tcpdump", "python3", "script"] {
         let found = Command::new("sh").args(["-c", &format!("command -v {tool}")]).output();
         if !found.is_ok_and(|output| output.status.success()) {
             skip(&format!("no {tool}"));
@@ -519,7 +519,7 @@ end
         "No such device\npacket socket on nope: there is no such interface",
         "a bridge of an interface with itself",
         "\"to\" argument is required",
-        "without %",
+        "without %, /,",
         "another Onramp carries what comes in through eth0 already",
         "packet eth0 has an mtu of 1500, and this device of 1400",
     ] {
@@ -556,7 +556,7 @@ ip link add eth1 type veth peer name e0 netns s
 ip link set eth1 up
 ip -n s link set e0 up
 ip -n s addr add 192.0.2.2/24 dev e0
-logged there is an interface eth1 again
+logged it has lost eth1
 kill -HUP $daemon
 until o ip link show up7 | grep -v NO-CARRIER | grep LOWER_UP; do sleep 0.1; done
 ip addr replace 192.0.2.7/24 dev tap7
@@ -620,7 +620,9 @@ fn what_is_wrong_is_told_in_a_line() {
     assert_fails(&run("shape eth9 --then fq"), 2, &["nothing would be shaped"]);
     assert_fails(&run("shape eth9 --qdisc fq"), 1, &["there is no interface eth9"]);
     assert_fails(&run("shape lo --qdisc fq"), 1, &["lo is the loopback interface"]);
-    assert_fails(&run("shape eth9 --qdisc fq --device xdp"), 2, &["<IF2>"]);
+    let about = &["--device is about the two interfaces of a bridge"];
+    assert_fails(&run("shape eth9 --qdisc fq --device xdp"), 2, about);
+    assert_fails(&run("shape eth9 --qdisc fq --device packet"), 2, about);
     assert_fails(&run("shape lo lo"), 2, &["one interface, or two"]);
     assert_fails(&run("shape lo eth9 --qdisc fifo"), 2, &["--qdisc: ", "fifo"]);
     assert_fails(&run("shape a b --egress 'tbf rate 1mbit'"), 2, &["--egress: "]);

@@ -38,6 +38,8 @@ pub(super) struct OwnTime {
     /// The instant at which the qdisc could release its next packet, if the last owner left packets
     /// that had to wait for an instant.
     due: Option<Instant>,
+    /// The latest instant that was due and has been served.
+    served: Instant,
     /// When the runner is asked to come for `due`.
     wakes: Wakes,
     /// How far the qdiscs may lag behind the clock by lateness, beyond what is on purpose.
@@ -57,7 +59,7 @@ pub(super) struct Lateness {
 
 impl OwnTime {
     pub(super) const fn new(catch_up_ns: u64, wakes: Wakes) -> Self {
-        Self { now: Instant(0), due: None, wakes, catch_up_ns }
+        Self { now: Instant(0), due: None, served: Instant(0), wakes, catch_up_ns }
     }
 
     /// Lets the port leave its runner alone for up to `most_ns` nanoseconds, if it rests at all.
@@ -71,7 +73,11 @@ impl OwnTime {
     /// off.
     #[inline]
     pub(super) fn visit_at(&mut self, due: Instant, present: Instant) -> Instant {
-        if due > present { self.wakes.ask(due) } else { due }
+        if due <= present {
+            return due;
+        }
+        self.wakes.gap(due.since(self.served));
+        self.wakes.ask(due)
     }
 
     /// Returns the time with which to call the qdiscs.
@@ -104,6 +110,7 @@ impl OwnTime {
             return None;
         };
         let late_ns = (due > self.now).then(|| self.wakes.serve(due, present));
+        self.served = self.served.max(due);
         self.skip_to(due.min(arrival.unwrap_or(due)).max(earliest));
         self.due = Some(self.now);
         Some(Lateness { late_ns, lost_ns: self.now.since(due) })
@@ -134,6 +141,9 @@ impl OwnTime {
     ) {
         let arrival = arrival.filter(|arrival| *arrival > self.now);
         let next = due.into_iter().chain(arrival).min().unwrap_or(present);
+        if let Some(due) = due.filter(|due| *due <= present) {
+            self.served = due;
+        }
         self.now = next.clamp(self.now.after(1), present);
     }
 
@@ -144,7 +154,7 @@ impl OwnTime {
         self.due = due;
     }
 
-    /// Notes that the qdisc holds no packet.
+    /// Notes that the qdisc holds no packet: nothing is due, also if the port is behind the clock.
     #[inline]
     pub(super) const fn ran_dry(&mut self) {
         self.due = None;

@@ -338,7 +338,10 @@ impl<D: Device> PortState<D> {
                     continue;
                 }
                 Dequeue::NotBefore(at) => Some(at),
-                Dequeue::Empty => None,
+                Dequeue::Empty => {
+                    self.own_time.ran_dry();
+                    None
+                }
             };
             if !self.own_time.is_behind(run.now) {
                 break due.map_or(Stop::Empty, Stop::Until);
@@ -357,7 +360,7 @@ impl<D: Device> PortState<D> {
                 let behind = self.own_time.is_behind(run.now);
                 self.own_time.wait_for(behind.then(|| self.own_time.now()));
             }
-            Stop::Empty => self.own_time.ran_dry(),
+            Stop::Empty => self.own_time.wait_for(None),
         }
         self.root.count_dropped(0, &cx);
         let made = cx.made;
@@ -412,7 +415,10 @@ impl<D: Device> PortState<D> {
         let backlog = self.backlog();
         run.stats.backlog.set(backlog);
         match stop {
-            Stop::Quota if backlog == 0 => Stop::Empty,
+            Stop::Quota if backlog == 0 => {
+                self.own_time.ran_dry();
+                Stop::Empty
+            }
             Stop::Empty | Stop::Until(_) if self.has_staged() => Stop::Quota,
             stop => stop,
         }

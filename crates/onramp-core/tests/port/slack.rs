@@ -1,7 +1,9 @@
 //! A port with slack is visited later and less often, and sends the same packets at the same rate.
 
 use onramp_core::qdisc::Cx;
-use onramp_core::{CATCH_UP_NS, Instant, Mode, PortOptions, Rate, RootQdisc, Setup, SharedRate};
+use onramp_core::{
+    CATCH_UP_NS, Instant, Mode, PortOptions, QUOTA, Rate, RootQdisc, Setup, SharedRate,
+};
 use onramp_queue::PacketList;
 
 use crate::own_time::{TREES, random};
@@ -168,6 +170,21 @@ fn a_port_leaves_its_runner_alone_while_packets_wait() {
     let gaps = [2, 21, 2].map(&mut gap_after);
     // With its first visit, the port only learns what its runner wants.
     assert_eq!(gaps, [2 * MS, 2 * MS + 20_000, 2 * MS + 1_000]);
+}
+
+/// If the quota of a visit ends with the last packet of the port, nothing is due any more: the time
+/// until the next packet comes is not lost.
+#[test]
+fn a_quota_that_ends_with_the_last_packet_leaves_nothing_due() {
+    let mut world = world(TREES[0], options(Mode::Dedicated, 100 * MS));
+    // Three leave at once, and a quota is due when the slack is over.
+    (0..3 + QUOTA).for_each(|_| push(&mut world));
+    for _ in 0..2 {
+        let end = world.now.after(1_000 * MS);
+        until(&mut world, end, 0);
+        assert_eq!((world.stats().held, world.stats().lost_ns), (0, 0));
+        push(&mut world);
+    }
 }
 
 /// The bound on catching up comes on top of the slack: a runner that comes 5 ms later than the port

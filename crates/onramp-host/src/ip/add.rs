@@ -90,14 +90,16 @@ fn value(what: Operand, word: &str) -> Result<Value, String> {
             let number = word.parse().ok().filter(|number| (least..=most).contains(number));
             number.map(Value::Number).ok_or_else(|| format!("expected {least} to {most}"))
         }
-        // With a `%`, the kernel would choose another name.
+        // With a `%`, the kernel would choose another name; with a `/`, it has none.
         Operand::Interface
-            if (1..=NAME_MAX).contains(&word.len()) && !word.contains('%') && !splits(word) =>
+            if (1..=NAME_MAX).contains(&word.len())
+                && !word.contains(['%', '/'])
+                && !splits(word) =>
         {
             Ok(Value::Interface(word.to_owned()))
         }
         Operand::Interface => Err(format!(
-            "expected a name of at most {NAME_MAX} bytes, without %, spaces, quotes, # and \\"
+            "expected a name of at most {NAME_MAX} bytes, without %, /, spaces, quotes, # and \\"
         )),
         Operand::File if word.starts_with('/') && !splits(word) => Ok(Value::File(word.to_owned())),
         Operand::File => {

@@ -83,12 +83,13 @@ impl LinkBuilder {
     ///
     /// By default, a port wakes its runner at the instant itself, but not again before a rest is
     /// over; several packets that are due in it leave together. The rest is 90 us
-    /// ([`REST_NS`](onramp_core::REST_NS)), so up to 11,000 packets a second leave at their
-    /// instants. While packets wait all the time, it grows until the wake-ups take 5 % of a
-    /// processor, to at most 400 us ([`REST_MAX_NS`](onramp_core::REST_MAX_NS)): the runner
-    /// measures what a wake-up costs, which is 2 us on one machine and 20 us on another. When no
-    /// packet waits any more, it is 90 us again. Set the slack to 0 to wake the runner for each
-    /// packet.
+    /// ([`REST_NS`](onramp_core::REST_NS)), so packets that are further apart, up to 11,000 a
+    /// second, leave at their instants. While packets wait that are closer together, it grows until
+    /// the wake-ups take 5 % of a processor, to at most 400 us
+    /// ([`REST_MAX_NS`](onramp_core::REST_MAX_NS)): the runner measures what a wake-up costs, which
+    /// is 2 us on one machine and 20 us on another. When the next packet is further away than 90
+    /// us, or none waits any more, it is 90 us again. Set the slack to 0 to wake the runner for
+    /// each packet.
     ///
     /// With a slack of 1 ms, a shaper that releases a packet every 20 us needs one wake-up for some
     /// 50 packets, where it would need one for each. The runner asks the qdiscs at the instants
@@ -122,8 +123,9 @@ impl LinkBuilder {
     /// spins longer also makes up for wake-ups that are later than usual. It keeps the
     /// instants of its qdiscs to about a microsecond, and takes this much processor time for each
     /// wake-up: a whole processor if packets leave more often than that. Set it to 20 to 50 us
-    /// where the times at which packets leave matter more than the processor. It has no effect on
-    /// packets that need not wait.
+    /// where the times at which packets leave matter more than the processor, and the
+    /// [slack](Self::slack) to 0 if more than 11,000 packets a second leave. With a time to spin,
+    /// the rest between two wake-ups does not grow. It has no effect on packets that need not wait.
     ///
     /// A runner that another thread wakes while it spins notices at once. If other threads compete
     /// for its processor, spinning does not help: see [`runner_priority`](Self::runner_priority).

@@ -211,6 +211,10 @@ fn a_port_rests_as_its_own_runner_wants() {
     ports.rig.runners[1].rest_ns.store(300_000, Ordering::Relaxed);
     assert_eq!([0, 1].map(|port| ports.waker(port).rest_ns()), [0, 300_000]);
     assert_eq!(OwnWaker(ports.waker(1), 0).rest_ns(), 300_000);
+    // A runner that spins is to keep the instants.
+    let ports = Ports::spinning(50_000, "pfifo");
+    ports.rig.runners[0].rest_ns.store(300_000, Ordering::Relaxed); // Relaxed: as above.
+    assert_eq!(ports.waker(0).rest_ns(), 0);
 }
 
 /// A runner reads what one in some of its sleeps costs.

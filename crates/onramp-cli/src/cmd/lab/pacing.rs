@@ -75,7 +75,7 @@ pub(crate) struct Args {
           default_value = "10k,400mbit", value_parser = rate)]
     rates: Vec<u64>,
     /// Slacks: how late the runner may come on purpose, such as 500us; 0 to 1s; or `default`, at
-    /// most once in 90us
+    /// most once in 90us, and for packets that are closer together than that in up to 400us
     #[arg(long, value_name = "TIME,...", value_delimiter = ',', default_value = "default,1ms",
           value_parser = slack)]
     slack: Vec<Slack>,

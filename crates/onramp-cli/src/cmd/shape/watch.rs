@@ -48,8 +48,13 @@ impl<'a> Interfaces<'a> {
                 let is_up = flags.contains(InterfaceFlags::IFF_UP);
                 Some(State { is_up, mtu: onramp_dev::interface_mtu(name).ok()? })
             });
-            if let Some((before, now)) = before.zip(*state) {
-                news.extend(tell(name, *first_mtu, before, now));
+            match (before, *state) {
+                (Some(before), Some(now)) => news.extend(tell(name, *first_mtu, before, now)),
+                (Some(_), None) => news.push(format!(
+                    "there is no interface {name} any more: if it has another name now, its frames \
+                     still pass, but its changes are told only under this one"
+                )),
+                (None, _) => {}
             }
         }
         news

@@ -45,7 +45,8 @@ const NAMES: u32 = 100;
 pub(super) fn folders() -> Vec<PathBuf> {
     let runtime = env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
     let runtime = runtime.filter(|folder| folder.is_absolute());
-    let user = geteuid().as_raw();
+    let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+    let user = outside(&map, geteuid().as_raw());
     let temporary = env::temp_dir().join(format!("onramp-wire-{user}"));
     let own = env::var_os(VARIABLE).map(PathBuf::from);
     let own = own.and_then(|path| path.parent().map(Path::to_owned));
@@ -58,6 +59,21 @@ pub(super) fn folders() -> Vec<PathBuf> {
         }
     }
     folders
+}
+
+/// Returns the number that a user has outside of the user namespace with this map: there, `root` of
+/// the namespace is an ordinary user, and a folder with the number 0 is another user's.
+fn outside(map: &str, user: u32) -> u32 {
+    let lines = map.lines().filter_map(|line| {
+        let numbers = line.split_ascii_whitespace().map(str::parse);
+        let numbers = numbers.collect::<Result<Vec<u32>, _>>().ok()?;
+        <[u32; 3]>::try_from(numbers).ok()
+    });
+    let mut found = lines.filter_map(|[inside, outside, count]| {
+        let at = user.checked_sub(inside).filter(|at| *at < count)?;
+        outside.checked_add(at)
+    });
+    found.next().unwrap_or(user)
 }
 
 /// Makes the folder if it is not there. Fails if another user could use it.
@@ -75,7 +91,9 @@ fn check(folder: &Path) -> io::Result<()> {
     if there.is_dir() && there.uid() == geteuid().as_raw() && there.mode() & 0o077 == 0 {
         return Ok(());
     }
-    Err(io::Error::new(ErrorKind::PermissionDenied, "it is not a folder of this user alone"))
+    let why = "it is not a folder of this user alone: remove it, or name another place in \
+               XDG_RUNTIME_DIR";
+    Err(io::Error::new(ErrorKind::PermissionDenied, why))
 }
 
 /// A wire or a relay that runs, and that requests may change.
@@ -379,6 +397,16 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
 
     use super::*;
+
+    /// `root` of a user namespace has the number of the user who made it.
+    #[test]
+    fn a_user_has_its_number_outside_of_the_namespace() {
+        let identity = "         0          0 4294967295\n";
+        assert_eq!([0, 7].map(|user| outside(identity, user)), [0, 7]);
+        assert_eq!(outside("0 1000 1\n", 0), 1_000);
+        assert_eq!(outside("0 1000 1\n1 100000 65536\n", 3), 100_002);
+        assert_eq!(outside("", 5), 5, "nothing is known");
+    }
 
     /// Returns a folder, and another in it that is its user's alone.
     fn folder() -> (tempfile::TempDir, PathBuf) {

@@ -49,12 +49,8 @@ finish
     println!("{seconds} s: {document}");
 }
 
-/// The client floods the bridge with ten times of what the qdisc lets pass. The other direction
-/// loses nothing, the qdisc counts what it drops, and no memory is taken.
-#[test]
-fn a_flood_leaves_the_other_direction_alone() {
-    // 1,442 bytes with the headers: 50 Mbit/s, for four seconds.
-    const FLOOD: &str = "\
+/// Sends datagrams: 1,442 bytes with the headers each, 50 Mbit/s, for four seconds.
+const FLOOD: &str = "\
 import socket, time
 s, begin, sent = socket.socket(type=socket.SOCK_DGRAM), time.monotonic(), 0
 while time.monotonic() < begin + 4:
@@ -62,7 +58,8 @@ while time.monotonic() < begin + 4:
     sent += 1
     time.sleep(max(0, begin + sent * 0.00023 - time.monotonic()))
 ";
-    const COUNT: &str = "\
+/// Counts the datagrams that come, and ends when none has come for four seconds.
+const COUNT: &str = "\
 import socket
 s, count = socket.socket(type=socket.SOCK_DGRAM), 0
 s.bind(('192.0.2.1', 7000))
@@ -74,13 +71,19 @@ try:
 except TimeoutError:
     print(count)
 ";
-    const SEND: &str = "\
+/// Sends 2,000 datagrams, one a millisecond.
+const SEND: &str = "\
 import socket, time
 s = socket.socket(type=socket.SOCK_DGRAM)
 for _ in range(2000):
     s.sendto(bytes(1000), ('192.0.2.1', 7000))
     time.sleep(0.001)
 ";
+
+/// The client floods the bridge with ten times of what the qdisc lets pass. The other direction
+/// loses nothing, the qdisc counts what it drops, and no memory is taken.
+#[test]
+fn a_flood_leaves_the_other_direction_alone() {
     for device in ["packet", "xdp"] {
         let folder = tempfile::tempdir().expect("a folder");
         for (name, text) in [("flood.py", FLOOD), ("count.py", COUNT), ("send.py", SEND)] {
@@ -90,6 +93,7 @@ for _ in range(2000):
             "\
 shape --device {device} --ingress 'tbf rate 5mbit burst 16kb latency 50ms'
 client ping -c1 -W5 192.0.2.2
+grep VmRSS /proc/$shaper/status > before
 client python3 flood.py &
 flood=$!
 client python3 count.py > count &
@@ -98,7 +102,7 @@ sleep 1
 server python3 send.py
 wait $flood
 wait $count
-grep VmRSS /proc/$shaper/status > memory
+grep VmRSS /proc/$shaper/status > after
 finish
 "
         );
@@ -111,11 +115,15 @@ finish
             let flooded = &document["ingress"];
             let number = |of: &serde_json::Value| of.as_f64().expect("a number");
             let offered = number(&flooded["packets"]);
-            assert!(number(&flooded["sent"]) < offered / 5.0, "{document}");
+            assert!(number(&flooded["sent"]) < offered / 8.0, "{document}");
             assert!(number(&flooded["drops"]["overlimit"]) > offered / 2.0, "{document}");
             let count = read_number(&folder.path().join("count"), 0);
-            let kib = read_number(&folder.path().join("memory"), 1);
-            assert!(kib < 100_000, "{kib} KiB");
+            let other = &document["egress"];
+            assert_eq!(other["drops"].as_object().map(serde_json::Map::len), Some(0), "{document}");
+            assert_eq!(other["refused"], 0, "{document}");
+            let memory = ["before", "after"].map(|name| read_number(&folder.path().join(name), 1));
+            // In KiB. The flood was 24,000.
+            assert!(memory[1] < memory[0] + 12_000, "{memory:?}");
             // A busy machine can lose datagrams before and behind the bridge.
             if count == 2_000 {
                 break;

@@ -20,9 +20,11 @@ until grep -q 'eth1 is down: ' told; do sleep 0.1; done
 ip link set eth1 up
 until grep -q 'eth1 is up again' told; do sleep 0.1; done
 client ping -c1 -W9 192.0.2.2 || client ping -c3 -W5 192.0.2.2
-finish
-test $(grep -c . told) = 6
 ip link set eth1 down
+ip link set eth1 name other
+until grep -q 'there is no interface eth1 any more' told; do sleep 0.1; done
+finish
+ip link set other name eth1
 \"$ONRAMP\" shape eth0 eth1 2> refused && exit 6
 cat refused >&2
 ";
@@ -32,6 +34,26 @@ cat refused >&2
     assert!(told.contains("eth1 is down: set it up with `ip link set eth1 up`"), "{told}");
 }
 
+/// A pipe for the JSON may never have a reader: a second signal ends the command.
+#[test]
+fn a_pipe_without_a_reader_does_not_hold_the_command() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let script = "\
+mkfifo fifo
+\"$ONRAMP\" shape eth0 eth1 --json fifo 2> told &
+shaper=$!
+until grep -q 'onramp: shaping' told; do sleep 0.02; done
+kill $shaper
+until grep -q 'egress: ' told; do sleep 0.02; done
+while kill $shaper 2> /dev/null; do sleep 0.1; done
+code=0
+wait $shaper || code=$?
+test $code = 143
+";
+    let Some(output) = in_network(folder.path(), 1_500, script) else { return };
+    assert_ok(folder.path(), &output);
+}
+
 /// A terminal has a line with the rate of each direction, which is written anew each second.
 #[test]
 fn a_terminal_has_a_live_line() {
@@ -39,7 +61,10 @@ fn a_terminal_has_a_live_line() {
     let script = "\
 script -qefc \"timeout --foreground -s TERM 6 $ONRAMP shape eth0 eth1\" typed > /dev/null &
 shaper=$!
-until grep -q 'onramp: shaping' typed; do sleep 0.02; done
+until grep -q 'onramp: shaping' typed; do
+    kill -0 $shaper || exit 9
+    sleep 0.02
+done
 client ping -q -i0.05 -c60 192.0.2.2
 wait $shaper || true
 grep -aqE 'egress [0-9.]+ [kM]bit/s, [1-9][0-9]* pps, 0 drops' typed

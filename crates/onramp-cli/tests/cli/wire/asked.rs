@@ -1,7 +1,7 @@
-//! What a user asks of a wire is had, within the bounds that a user would notice: rates, delays
-//! under load, retransmissions, and the times of a trace. The programs have a high priority where
-//! that is allowed, and one of some tries has to be good: other programs of the machine can only
-//! spoil a try.
+//! A wire keeps the rates, delays, retransmissions and times that its options name, within bounds
+//! that a user would notice. The programs have a high priority where that is allowed, and one of
+//! some tries has to be good, because other programs can make a wire slower. They cannot make it
+//! faster: a wire that is too fast fails at once.
 
 use std::ops::Range;
 use std::process::{Command, Output, Stdio};
@@ -58,24 +58,32 @@ struct Asked<'a> {
 }
 
 impl Asked<'_> {
-    /// Checks that one of some wires keeps what was asked. Returns false, if none is possible here.
-    fn is_had(&self, device: &str, tun: Tun) -> bool {
-        let mut tries = Vec::new();
+    /// Checks that one of some wires keeps what was asked, if wires are possible here.
+    fn is_had(&self, device: &str, tun: Tun) {
+        let (mut tries, mut failed) = (Vec::new(), Vec::new());
         for _ in 0..TRIES {
             let programs = ["--", "sh", "-c", LOADED, "--", "sh", "-c", SERVER];
             let words = [device].into_iter().chain(self.words.iter().copied()).chain(programs);
-            let Some(output) = favoured(tun, words) else { return false };
-            assert!(output.status.success(), "{}", stderr(&output));
+            let Some(output) = favoured(tun, words) else { return };
+            if !output.status.success() {
+                // On a busy machine, a connection can fail.
+                failed.push(stderr(&output));
+                continue;
+            }
             let (tcp, ping) = (measured(&output), times(&stderr(&output))[1]);
             let is_good = self.mbit.contains(&tcp.mbit)
                 && self.ping.contains(&ping)
                 && tcp.again < self.again;
-            if is_good {
-                return true;
-            }
             tries.push((tcp, ping));
+            // On a busy machine, iperf3 can begin to count late, when bytes have come already.
+            let fast = tries.iter().filter(|(tcp, _)| tcp.mbit >= self.mbit.end).count();
+            let is_early = ping < self.ping.start;
+            assert!(fast < 2 && !is_early, "{device} {:?}: {tries:?}", self.words);
+            if is_good {
+                return;
+            }
         }
-        panic!("{device} {:?}: {tries:?}", self.words);
+        panic!("{device} {:?}: {tries:?} {failed:?}", self.words);
     }
 }
 
@@ -87,7 +95,9 @@ fn a_rate_is_had_within_four_percent() {
     }
     let words = &["--qdisc", "netem delay 20ms rate 10mbit"];
     let asked = Asked { words, mbit: 9.18..9.66, ping: 40.0..5_000.0, again: 1.0 };
-    ENDS.iter().all(|(device, tun)| asked.is_had(device, *tun));
+    for (device, tun) in ENDS {
+        asked.is_had(device, tun);
+    }
 }
 
 /// `cake` cuts super-frames: TCP has its rate, loses next to nothing, and a ping waits little.
@@ -98,7 +108,9 @@ fn cake_keeps_queues_short_at_its_rate() {
     }
     let words = &["--qdisc", "cake bandwidth 100mbit"];
     let asked = Asked { words, mbit: 92.0..97.0, ping: 0.0..10.0, again: 0.01 };
-    ENDS.iter().all(|(device, tun)| asked.is_had(device, *tun));
+    for (device, tun) in ENDS {
+        asked.is_had(device, tun);
+    }
 }
 
 /// A queue of 1,000 packets of 1,514 bytes takes 605 ms at 20 Mbit/s. Datagrams fill it in less
@@ -120,14 +132,19 @@ wait $iperf3
                  qdisc add dev w parent 1:1 pfifo limit 1000\n";
     let file = shared(&folder, "fifo", lines);
     let words = ["--setup", &file, "--", "sh", "-c", FULL, "--", "sh", "-c", SERVER];
-    let Some(output) = favoured(Tun::Open, words) else { return };
-    assert!(output.status.success(), "{}", stderr(&output));
-    // An answer comes only if the request was not dropped, so the queue was nearly full.
-    let [least, _, greatest] = times(&String::from_utf8_lossy(&output.stdout));
-    assert!(least >= 200.0 && greatest < 5_000.0, "{least} {greatest}");
+    let mut tries = Vec::new();
+    // A request that is dropped has no answer, so the others found the queue nearly full.
+    while !tries.last().is_some_and(|(least, greatest)| *least >= 550.0 && *greatest < 700.0) {
+        assert!(tries.len() < TRIES, "{tries:?}");
+        let Some(output) = favoured(Tun::Open, words) else { return };
+        assert!(output.status.success(), "{}", stderr(&output));
+        let [least, _, greatest] = times(&String::from_utf8_lossy(&output.stdout));
+        assert!(least < 650.0, "{least} ms are more than a full queue takes");
+        tries.push((least, greatest));
+    }
 }
 
-/// Who asks for a gigabit has it.
+/// A wire of 1 Gbit/s carries 1 Gbit/s.
 #[test]
 fn a_gigabit_is_had() {
     if !has("iperf3") || !has("ping") {
@@ -152,8 +169,10 @@ fn a_delay_is_had_within_a_millisecond() {
         while !tries.last().is_some_and(|mean| (40.0..42.0).contains(mean)) {
             assert!(tries.len() < TRIES, "{device}: {tries:?}");
             let words = [device, "--qdisc", "netem delay 20ms"].into_iter().chain(ping);
-            let Some(output) = favoured(tun, words) else { return };
-            tries.push(times(&String::from_utf8_lossy(&output.stdout))[1]);
+            let Some(output) = favoured(tun, words) else { break };
+            let [least, mean, _] = times(&String::from_utf8_lossy(&output.stdout));
+            assert!(least >= 40.0, "{device}: {least}");
+            tries.push(mean);
         }
     }
 }

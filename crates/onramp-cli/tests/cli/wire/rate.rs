@@ -46,7 +46,6 @@ fn tcp_passes_at_the_rate() {
         (&["--trace", &steps], "100K", 0.96),
         (&["--profile", "lte", "--set", "up rate 1mbit delay 1ms"], "100K", 0.96),
         // 1,448 of each 1,514 bytes are data.
-        (&["--qdisc", "netem delay 20ms rate 10mbit"], "1M", 9.6),
         (&["--qdisc", "cake bandwidth 100mbit", "--then", "netem delay 2ms"], "5M", 97.0),
         (&["--qdisc", "cake bandwidth 100mbit", "--no-offload"], "5M", 97.0),
         (&["--profile", "lte", "--mtu", "9000"], "500K", 12.0),
