@@ -151,8 +151,28 @@ impl Trace {
     ///
     /// [`TraceError`] names the line of the first step that cannot be done.
     pub fn check(&self, setup: &Setup, mtu: u32) -> Result<(), TraceError> {
+        self.check_after(&[], setup, mtu)
+    }
+
+    /// Does the same for a direction in which `changes` are made before the trace begins. A change
+    /// that cannot be made is left out: the call that makes it returns its error.
+    ///
+    /// # Errors
+    ///
+    /// As those of [`check`](Self::check).
+    pub fn check_after(
+        &self,
+        changes: &[Change],
+        setup: &Setup,
+        mtu: u32,
+    ) -> Result<(), TraceError> {
         let Self::Steps(steps) = self else { return Ok(()) };
         let mut setup = setup.clone();
+        for change in changes {
+            if let Ok(Some(changed)) = change.apply(&setup, mtu, false) {
+                setup = changed;
+            }
+        }
         // A lap begins with what the one before has left. The third does what the second does.
         for _ in 0..if steps.repeat.is_some() { 2 } else { 1 } {
             for step in &*steps.steps {

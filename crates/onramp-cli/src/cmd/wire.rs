@@ -20,7 +20,7 @@ use std::thread;
 
 use anyhow::{Result, anyhow};
 use onramp_core::Setup;
-use onramp_wire::{Entry, Options, PLAIN, PROFILES, Profile, Wire, series};
+use onramp_wire::{Change, Entry, Options, PLAIN, PROFILES, Profile, Wire, series};
 use serde_json::Value;
 
 use self::control::Socket;
@@ -157,8 +157,8 @@ pub(crate) fn run(args: Args) -> Result<()> {
     let pcap = args.pcap.as_deref().map(Output::new).transpose()?;
     output::distinct(&[("--json", output.as_ref()), ("--pcap", pcap.as_ref())])?;
     let (client, server) = commands(&args.commands)?;
-    let options = options(&args)?;
     let [up, down] = set::at_start(&args.set)?;
+    let options = options(&args, [&up, &down])?;
     if !args.relay.is_empty() {
         if server.is_some() {
             return Err(usage(
@@ -308,9 +308,9 @@ fn commands(words: &[OsString]) -> Result<(&[OsString], Option<&[OsString]>)> {
     }
 }
 
-fn options(args: &Args) -> Result<Options> {
+fn options(args: &Args, changes: [&[Change]; 2]) -> Result<Options> {
     let (up, down) = trees(args)?;
-    let [up_trace, down_trace] = args.traces.read([&up, &down], args.mtu)?;
+    let [up_trace, down_trace] = args.traces.read([&up, &down], changes, args.mtu)?;
     let fresh = Options::default();
     Ok(Options {
         up,

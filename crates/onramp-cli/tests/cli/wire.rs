@@ -433,3 +433,14 @@ fn profiles_are_listed_by_a_command_and_an_option() {
     assert!(one.status.success() && one.stdout == other.stdout, "{}", stderr(&one));
     assert!(String::from_utf8_lossy(&one.stdout).contains("\n3g-chrome "));
 }
+
+/// A step that the tree cannot make after `--set` is an error before the client starts.
+#[test]
+fn a_trace_is_checked_after_the_changes_of_the_start() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let trace = shared(&folder, "steps", "0.5 rate 5mbit\n");
+    let tbf = "qdisc tbf rate 1mbit burst 5kb peakrate 2mbit mtu 1514 latency 50ms";
+    let refused = run(&format!("wire --trace {trace} --set '{tbf}' -- echo started"));
+    assert_fails(&refused, 1, &["steps: line 1: ", "peakrate"]);
+    assert!(refused.stdout.is_empty());
+}

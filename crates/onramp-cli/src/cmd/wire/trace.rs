@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, anyhow};
 use onramp_core::Setup;
-use onramp_wire::{Trace, Which};
+use onramp_wire::{Change, Trace, Which};
 
 /// Largest size of a trace, bytes: days of Mahimahi's traces.
 const TEXT_MAX: u64 = 64 << 20;
@@ -29,9 +29,14 @@ pub(super) struct Traces {
 }
 
 impl Traces {
-    /// Reads the traces of both directions, first up, and checks that these trees can follow them.
-    /// `mtu` is without the Ethernet header.
-    pub(super) fn read(&self, trees: [&Setup; 2], mtu: u32) -> Result<[Option<Trace>; 2]> {
+    /// Reads the traces of both directions, first up, and checks that these trees can follow them
+    /// after these changes. `mtu` is without the Ethernet header.
+    pub(super) fn read(
+        &self,
+        trees: [&Setup; 2],
+        changes: [&[Change]; 2],
+        mtu: u32,
+    ) -> Result<[Option<Trace>; 2]> {
         let files = [
             (&self.trace, Which::Both),
             (&self.trace_up, Which::Up),
@@ -41,9 +46,10 @@ impl Traces {
         for (file, which) in files {
             let Some(file) = file else { continue };
             let read = Trace::read(&text(file)?, which).and_then(|read| {
-                for (trace, tree) in read.iter().zip(trees) {
+                for ((trace, tree), changes) in read.iter().zip(trees).zip(changes) {
                     let trace = trace.as_ref();
-                    trace.map_or(Ok(()), |trace| trace.check(tree, mtu + ETHERNET))?;
+                    let mtu = mtu + ETHERNET;
+                    trace.map_or(Ok(()), |trace| trace.check_after(changes, tree, mtu))?;
                 }
                 Ok(read)
             });
