@@ -136,6 +136,7 @@ enum Other {
     Set(set::Args),
     List(set::ListArgs),
     /// List the profiles, as `onramp wire --profiles` does
+    #[command(after_help = "Examples:\n  onramp wire profiles\n  onramp wire --profile lte -- sh")]
     Profiles,
 }
 
