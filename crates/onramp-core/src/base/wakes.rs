@@ -10,6 +10,8 @@ pub const REST_MAX_NS: u64 = 400_000;
 
 /// Of the time that a thread rests, its wake-ups may cost one part in so many: 5 %.
 const SHARE: u64 = 20;
+/// After so many long gaps in a row, a rest is as short as at first.
+const FAR: u8 = 4;
 /// By how much a rest grows with each wake-up, nanoseconds: from the shortest to the longest in
 /// some 75 ms. A rest that turns out too long is shortened at once, so the time that this loses is
 /// a small part of the time that the rest takes to grow again.
@@ -25,7 +27,7 @@ const GROWS_NS: u64 = 1_000;
 /// close together several are served by one wake-up.
 ///
 /// While packets wait, the rest grows, up to a [limit](Self::rest_up_to) that follows from what a
-/// wake-up costs. It is as short as at first again when the [gap](Self::gap) to the next instant is
+/// wake-up costs. It is as short as at first again when the [gaps](Self::gap) between instants are
 /// longer than that, so that such instants are kept exactly, and when [no packet
 /// waits](Self::ran_dry) any more: a long rest might keep a sender waiting that could send more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,6 +41,9 @@ pub struct Wakes {
     asked: Instant,
     /// The time from which the present rest counts.
     came: Instant,
+    /// Number of long gaps in a row, and the instant that followed the last of them.
+    far: u8,
+    last_far: Instant,
 }
 
 impl Wakes {
@@ -46,8 +51,9 @@ impl Wakes {
     /// instants at most once in `rest_ns` nanoseconds.
     #[must_use]
     pub const fn new(slack_ns: u64, rest_ns: u64) -> Self {
-        let (most_ns, present_ns) = (rest_ns, rest_ns);
-        Self { slack_ns, rest_ns, most_ns, present_ns, asked: Instant(0), came: Instant(0) }
+        let (most_ns, present_ns, none) = (rest_ns, rest_ns, Instant(0));
+        let (asked, came, far, last_far) = (none, none, 0, none);
+        Self { slack_ns, rest_ns, most_ns, present_ns, asked, came, far, last_far }
     }
 
     /// Lets the rest grow up to `most_ns` nanoseconds, for example to
@@ -83,11 +89,17 @@ impl Wakes {
         present.since(asked)
     }
 
-    /// Notes that the next instant comes `gap_ns` nanoseconds after the last one: if that is more
-    /// than the shortest rest, the rest becomes as short as at first.
+    /// Notes that the instant `due` follows the instant `last`, which was served. If the gap is
+    /// longer than the shortest rest four times in a row, the rest becomes as short as at first.
+    /// (Of many flows, some instants are far apart by chance.)
     #[inline]
-    pub const fn gap(&mut self, gap_ns: u64) {
-        if gap_ns > self.rest_ns {
+    pub fn gap(&mut self, last: Instant, due: Instant) {
+        if due.since(last) <= self.rest_ns {
+            self.far = 0;
+        } else if due != self.last_far {
+            (self.far, self.last_far) = (self.far.saturating_add(1), due);
+        }
+        if self.far >= FAR {
             self.present_ns = self.rest_ns;
         }
     }
@@ -165,7 +177,7 @@ mod tests {
     fn drive(mut wakes: Wakes, gap: u64, late: u64) -> (u32, u64) {
         let (mut count, mut worst, mut next) = (0, 0, 1_000_000);
         for _ in 0..1_000 {
-            wakes.gap(gap);
+            wakes.gap(Instant(next - gap), Instant(next));
             let at = wakes.ask(Instant(next)).after(late);
             assert_eq!(wakes.serve(Instant(next), at), late);
             count += 1;
@@ -278,7 +290,7 @@ mod tests {
             let mut serve = |count: u32, gap: u64, start: u64| {
                 let (mut next, mut worst) = (start, 0);
                 for _ in 0..count {
-                    rests.gap(gap);
+                    rests.gap(Instant(next - gap), Instant(next));
                     let at = rests.ask(Instant(next)).after(late);
                     worst = at.since(Instant(next));
                     rests.serve(Instant(next), at);
@@ -292,6 +304,26 @@ mod tests {
             assert!(worst > 280_000, "{worst}");
             assert_eq!(serve(1_000, 130_000, next).1, late);
         }
+    }
+
+    /// Of many flows, some instants are far apart by chance; the rest stays long.
+    #[test]
+    fn a_long_gap_now_and_then_ends_no_rest() {
+        let mut rests = Wakes::new(0, 90);
+        rests.rest_up_to(5_000);
+        for served in [1_000, 2_000, 3_000, 4_000] {
+            rests.serve(Instant(served), Instant(served));
+        }
+        for far in 1..4 {
+            // Asking again for the same instant counts once.
+            (0..9).for_each(|_| rests.gap(Instant(4_000), Instant(4_100 + far)));
+            assert_eq!(rests.ask(Instant(4_100 + far)), Instant(8_090));
+        }
+        rests.gap(Instant(4_000), Instant(4_080));
+        rests.gap(Instant(4_000), Instant(4_104));
+        assert_eq!(rests.ask(Instant(4_104)), Instant(8_090), "the row was broken");
+        (5..8).for_each(|far| rests.gap(Instant(4_000), Instant(4_100 + far)));
+        assert_eq!(rests.ask(Instant(4_107)), Instant(4_107));
     }
 
     /// A sender whose packets last for less than the longest rest keeps its rate: the rest ends

@@ -76,7 +76,7 @@ impl OwnTime {
         if due <= present {
             return due;
         }
-        self.wakes.gap(due.since(self.served));
+        self.wakes.gap(self.served, due);
         self.wakes.ask(due)
     }
 

@@ -87,9 +87,9 @@ impl LinkBuilder {
     /// second, leave at their instants. While packets wait that are closer together, it grows until
     /// the wake-ups take 5 % of a processor, to at most 400 us
     /// ([`REST_MAX_NS`](onramp_core::REST_MAX_NS)): the runner measures what a wake-up costs, which
-    /// is 2 us on one machine and 20 us on another. When the next packet is further away than 90
-    /// us, or none waits any more, it is 90 us again. Set the slack to 0 to wake the runner for
-    /// each packet.
+    /// is 2 us on one machine and 20 us on another. When several packets in a row are further apart
+    /// than 90 us, or none waits any more, it is 90 us again. Set the slack to 0 to wake the runner
+    /// for each packet.
     ///
     /// With a slack of 1 ms, a shaper that releases a packet every 20 us needs one wake-up for some
     /// 50 packets, where it would need one for each. The runner asks the qdiscs at the instants
