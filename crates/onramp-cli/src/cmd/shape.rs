@@ -3,13 +3,11 @@
 
 mod watch;
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 use std::{io, iter};
 
 use anyhow::{Context as _, Result, anyhow, bail};
-use nix::ifaddrs::getifaddrs;
 use nix::net::if_::InterfaceFlags;
 use onramp_core::{Clock as _, Device, Setup};
 use onramp_dev::{
@@ -363,8 +361,7 @@ fn open(name: &str, seed: u64) -> Result<(PacketReceiver, PacketSocket)> {
 
 /// Returns an error if there is no interface of this name that is up and leads to a network.
 fn usable(name: &str) -> Result<()> {
-    let found = getifaddrs().context("cannot list the network interfaces")?;
-    let found: BTreeMap<_, _> = found.map(|of| (of.interface_name, of.flags)).collect();
+    let found = watch::flags().context("cannot list the network interfaces")?;
     let Some(flags) = found.get(name) else {
         let names: Vec<_> = found.into_keys().collect();
         bail!("there is no interface {name}; there are {}", names.join(", "));

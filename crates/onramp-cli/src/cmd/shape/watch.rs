@@ -1,9 +1,15 @@
 //! What happens to the interfaces while they are shaped, as far as users should hear of it.
 
 use std::collections::BTreeMap;
+use std::io;
 
 use nix::ifaddrs::getifaddrs;
 use nix::net::if_::InterfaceFlags;
+
+/// Returns the flags of all interfaces, by name.
+pub(super) fn flags() -> io::Result<BTreeMap<String, InterfaceFlags>> {
+    Ok(getifaddrs()?.map(|of| (of.interface_name, of.flags)).collect())
+}
 
 /// What is known of an interface: whether it is up, and its MTU in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,10 +43,8 @@ impl<'a> Interfaces<'a> {
     /// Looks at the interfaces. Returns a line about each whose state has changed since the last
     /// look. (The bridge itself notices that an interface is gone, and breaks.)
     pub(super) fn look(&mut self) -> Vec<String> {
-        // Without a list, nothing is known, and the next look compares with this one.
-        let flags: BTreeMap<_, _> = getifaddrs()
-            .map(|found| found.map(|of| (of.interface_name, of.flags)).collect())
-            .unwrap_or_default();
+        // Without a list, nothing is known: the next look compares with the last one.
+        let Ok(flags) = flags() else { return Vec::new() };
         let mut news = Vec::new();
         for Interface { name, first_mtu, state } in &mut self.0 {
             let before = *state;

@@ -29,14 +29,18 @@ const SERVER: &str = "exec iperf3 -s -1 > /dev/null";
 /// Runs `onramp wire` with these words, as an ordinary user and with a high priority. Returns
 /// `None`, and prints why, if this is not possible here.
 fn favoured<'a>(tun: Tun, words: impl IntoIterator<Item = &'a str>) -> Option<Output> {
-    let words: Vec<&str> = words.into_iter().collect();
-    // Whether it is possible at all.
-    wire_with(tun, ["--", "true"])?;
-    let plain = ordinary(tun, words)?;
+    let Some(plain) = ordinary(tun, words) else {
+        return wire_with(tun, ["--", "true"]);
+    };
     let mut command = Command::new("nice");
     command.args(["-n", "-15"]).arg(plain.get_program()).args(plain.get_args());
     command.stdin(Stdio::null()).current_dir("/");
-    Some(command.output().expect("the program runs"))
+    let output = command.output().expect("the program runs");
+    if !output.status.success() {
+        // Is a wire possible here at all?
+        wire_with(tun, ["--", "true"])?;
+    }
+    Some(output)
 }
 
 /// The least, the mean and the greatest round-trip time in the summary of `ping`, milliseconds.
