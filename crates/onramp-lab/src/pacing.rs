@@ -11,6 +11,9 @@
 //! Time that a port cannot catch up on moves the instants themselves. It is no error of a single
 //! packet, but is missing in the rate, and is counted by itself.
 //!
+//! A thread that only reads the clock, and notes when it first sees each instant of the same rate,
+//! shows what the machine itself contributes: other programs, interrupts, a hypervisor.
+//!
 //! Beside this, the same shapers of the running kernel are measured. There, nobody knows when a
 //! shaper released a packet. So datagrams go over a pair of devices between two network namespaces
 //! to a socket that gets the kernel's time of arrival, and the instants are computed from the rate.
@@ -22,6 +25,7 @@
 //! delivery, which runs within a link's call, both to the process and to softirqs.
 
 mod beside;
+mod busy;
 mod ours;
 mod schedule;
 mod timed;
@@ -98,6 +102,8 @@ impl Shaper {
 /// A way of packets that is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Path {
+    /// A thread that reads the clock without end, beside the shaper's other paths: no packets.
+    Busy,
     /// A link over a device that compares the clock with the instants of the shaper.
     Onramp,
     /// A link over a socket that sends to another network namespace.
@@ -111,6 +117,7 @@ impl Path {
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
+            Self::Busy => "busy",
             Self::Onramp => "onramp",
             Self::OnrampUdp => "onramp-udp",
             Self::Kernel => "kernel",
@@ -180,15 +187,15 @@ pub struct Plan {
 /// One combination of settings that is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cell {
-    /// The kind of qdisc.
+    /// The kind of qdisc; on the path [`Path::Busy`], the one beside which this is measured.
     pub shaper: Shaper,
     /// The way of the packets.
     pub path: Path,
     /// The rate of the qdisc, packets per second.
     pub rate: u64,
-    /// How late the runner may come on purpose. `None` for the kernel, which has no such option.
+    /// How late the runner may come on purpose. `None` where no runner is.
     pub slack: Option<Slack>,
-    /// How long the runner spins before each instant. `None` for the kernel.
+    /// How long the runner spins before each instant. `None` where no runner is.
     pub spin: Option<Duration>,
 }
 
@@ -202,10 +209,10 @@ impl fmt::Display for Cell {
 }
 
 impl Plan {
-    /// Returns everything that is measured in a round: Onramp's path with every slack and every
-    /// spin budget, and if the plan says so the kernel's path, and Onramp's over a socket with
-    /// every slack and the first spin budget. The paths of a setting follow one another, so that
-    /// they find the machine in the same state.
+    /// Returns everything that is measured in a round: the busy thread, Onramp's path with every
+    /// slack and every spin budget, and if the plan says so the kernel's path, and Onramp's over a
+    /// socket with every slack and the first spin budget. The paths of a setting follow one
+    /// another, so that they find the machine in the same state.
     #[must_use]
     pub fn cells(&self) -> Vec<Cell> {
         let mut cells = Vec::new();
@@ -220,7 +227,7 @@ impl Plan {
 
     /// Returns the paths, slacks and spin budgets with which each shaper is measured at each rate.
     fn settings(&self) -> Vec<(Path, Option<Slack>, Option<Duration>)> {
-        let mut settings = Vec::new();
+        let mut settings = vec![(Path::Busy, None, None)];
         for (slow, &slack) in self.slacks.iter().enumerate() {
             for (busy, &spin) in self.spins.iter().enumerate() {
                 settings.push((Path::Onramp, Some(slack), Some(spin)));
@@ -237,10 +244,11 @@ impl Plan {
 /// Results of one measurement in one round.
 #[derive(Clone, Copy, Debug)]
 pub struct Round {
-    /// Number of packets that left per second.
+    /// Number of packets that left per second. On [`Path::Busy`], of instants, here and elsewhere.
     pub packets_per_second: f64,
     /// User and system time of the process for each packet that left, nanoseconds: of the runner
-    /// and of the sender. The time of the thread that receives is left out. `None` if none left.
+    /// and of the sender, or of the busy thread for each instant. The time of the thread that
+    /// receives is left out. `None` if none left.
     pub cpu_ns_per_packet: Option<f64>,
     /// Time that all processors spent in interrupts and softirqs for each packet, whatever they
     /// were for, nanoseconds: there the kernel's shapers do their work. `None` if it was not
@@ -254,10 +262,10 @@ pub struct Round {
     /// within a thread of the process are in it twice if the kernel charges them to the thread,
     /// which it does unless it was built with `CONFIG_IRQ_TIME_ACCOUNTING`. `None` where that is.
     pub total_ns_per_packet: Option<f64>,
-    /// The sender's part of `cpu_ns_per_packet`. `None` if none left.
+    /// The sender's part of `cpu_ns_per_packet`. `None` if none left, or without a sender.
     pub sender_cpu_ns_per_packet: Option<f64>,
-    /// Number of times that the runner woke for each packet that left. `None` if none left, or for
-    /// the kernel, which has no runner.
+    /// Number of times that the runner woke for each packet that left. `None` if none left, or
+    /// without a runner.
     pub wakeups_per_packet: Option<f64>,
     /// Share of the window that could not be made up for. On Onramp's path, the port counts it. On
     /// the paths over sockets, it is the time by which packets were later than the path can make
@@ -277,7 +285,8 @@ pub struct Measurement {
     pub rounds: Vec<Round>,
     /// Time from the instant at which the qdisc released a packet until the device got it, over all
     /// packets of the windows of all rounds; nanoseconds. On the paths over sockets: from the
-    /// instant at which the packet was due by the rate until it arrived.
+    /// instant at which the packet was due by the rate until it arrived. On [`Path::Busy`]: from
+    /// each instant until the thread saw it.
     pub error: Latency,
     /// Number of packets that were sent in all rounds, warm-ups included.
     pub packets: u64,
@@ -347,7 +356,7 @@ fn rounds(plan: &Plan, steps: &mut Steps<'_>) -> Found {
     }
     let lacks = |shaper| lacking.iter().any(|(lacking, _)| *lacking == shaper);
     let can = |cell: &Cell| match cell.path {
-        Path::Onramp => true,
+        Path::Busy | Path::Onramp => true,
         Path::OnrampUdp => wire.is_some(),
         Path::Kernel => wire.is_some() && !lacks(cell.shaper),
     };
@@ -365,8 +374,10 @@ fn rounds(plan: &Plan, steps: &mut Steps<'_>) -> Found {
         for &place in rotated(&order, round) {
             let measurement = &mut cells[place];
             let (cell, part) = (measurement.cell, format!("round {}", round + 1));
-            let found = steps.step(cell, part, || match &wire {
-                Some(wire) if cell.path != Path::Onramp => beside::measure(wire, cell, plan.window),
+            let found = steps.step(cell, part, || match (cell.path, &wire) {
+                (Path::Busy, _) => busy::measure(cell, plan.window),
+                (Path::OnrampUdp, Some(wire)) => beside::ours(wire, cell, plan.window),
+                (Path::Kernel, Some(wire)) => beside::kernel(wire, cell, plan.window),
                 _ => ours::measure(cell, plan.window),
             });
             let Some(outcome) = found else { continue };
@@ -403,16 +414,17 @@ mod tests {
     #[test]
     fn each_path_is_measured_with_the_settings_that_it_has() {
         let count = |plan: &Plan, path| plan.cells().iter().filter(|it| it.path == path).count();
-        let paths = [Path::Onramp, Path::OnrampUdp, Path::Kernel];
-        assert_eq!(paths.map(|path| count(&plan(true), path)), [6 * 4, 6 * 2, 6]);
-        assert_eq!(paths.map(|path| count(&plan(false), path)), [6 * 4, 0, 0]);
+        let paths = [Path::Busy, Path::Onramp, Path::OnrampUdp, Path::Kernel];
+        assert_eq!(paths.map(|path| count(&plan(true), path)), [6, 6 * 4, 6 * 2, 6]);
+        assert_eq!(paths.map(|path| count(&plan(false), path)), [6, 6 * 4, 0, 0]);
     }
 
     /// The paths of one setting are measured next to one another, not minutes apart.
     #[test]
     fn the_paths_of_a_setting_follow_one_another() {
-        let cells: Vec<_> = plan(true).cells().iter().take(7).map(ToString::to_string).collect();
+        let cells: Vec<_> = plan(true).cells().iter().take(8).map(ToString::to_string).collect();
         let want = [
+            "busy tbf at 1000 packets/s",
             "onramp tbf at 1000 packets/s, slack 0ns, spin 0ns",
             "onramp-udp tbf at 1000 packets/s, slack 0ns, spin 0ns",
             "kernel tbf at 1000 packets/s",

@@ -188,12 +188,16 @@ fn pacing_is_measured_and_documented() {
     assert_eq!(parameters["kinds"], json!(["tbf", "htb", "cake", "fq"]));
     assert_eq!(parameters["slack_ns"], json!([0, 2_000_000]));
     let rows = results["rows"].as_array().expect("rows");
+    let (busy, links): (Vec<_>, Vec<_>) = rows.iter().partition(|row| row["path"] == "busy");
     let cells: Vec<_> =
-        rows.iter().map(|row| json!([row["kind"], row["rate"], row["slack_ns"]])).collect();
-    assert!(rows.iter().all(|row| row["path"] == "onramp"), "{rows:?}");
+        links.iter().map(|row| json!([row["kind"], row["rate"], row["slack_ns"]])).collect();
+    assert!(links.iter().all(|row| row["path"] == "onramp"), "{rows:?}");
+    let beside: Vec<_> = busy.iter().map(|row| json!([row["kind"], row["rate"]])).collect();
+    let kinds = ["tbf", "htb", "cake", "fq"];
+    let want = kinds.iter().flat_map(|kind| [1_000, 12_500].map(|rate| json!([kind, rate])));
+    assert_eq!(beside, want.collect::<Vec<_>>());
     assert!(results["why_no_kernel"].is_null() && results["lacking"] == json!([]));
-    let kinds = ["tbf", "htb", "cake", "fq"].into_iter();
-    let want = kinds.flat_map(|kind| {
+    let want = kinds.into_iter().flat_map(|kind| {
         let rates = [1_000, 12_500].into_iter();
         rates.flat_map(move |rate| [0, 2_000_000].map(|slack| json!([kind, rate, slack])))
     });
@@ -217,10 +221,10 @@ fn pacing_is_measured_beside_the_kernel() {
     let heading = "onramp.lab.pacing";
     let rows = results["rows"].as_array().expect("rows");
     let of = |path: &str| rows.iter().filter(|row| row["path"] == path).collect::<Vec<_>>();
-    assert_eq!(of("onramp").len(), 2 * 2 * 2 * 2);
+    assert_eq!((of("onramp").len(), of("busy").len()), (2 * 2 * 2 * 2, 2 * 2));
     if let Some(why) = results["why_no_kernel"].as_str() {
         assert!(table.contains(&format!("the kernel's side is missing: {why}")), "{table}");
-        assert_eq!(rows.len(), 16);
+        assert_eq!(rows.len(), 16 + of("busy").len());
         assert!(std::env::var_os("CI").is_none() || !why.contains("apt-get"), "{why}");
         return skip_kernel(&format!("pacing beside the kernel: {why}"));
     }

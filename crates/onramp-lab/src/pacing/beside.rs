@@ -15,7 +15,7 @@ use onramp_core::CATCH_UP_NS;
 use super::ours::{PATIENCE, SenderTimes, credits, payload, slack};
 use super::schedule::{Schedule, kernel_limit_ns};
 use super::wire::{HEADERS, Wire, interrupts_ns};
-use super::{Cell, Outcome, PACKET, Path, Round};
+use super::{Cell, Outcome, PACKET, Round};
 use crate::Error;
 use crate::measure::{Finally, Phase, PhaseCell, Usage, pause};
 
@@ -23,15 +23,8 @@ use crate::measure::{Finally, Phase, PhaseCell, Usage, pause};
 /// shaper, bytes: a block of memory of 2,048 bytes, and 256 that describe it.
 const CHARGE: usize = 2_048 + 256;
 
-/// Measures one cell of the comparison.
-pub(super) fn measure(wire: &Wire, cell: Cell, window: Duration) -> Result<Outcome, Error> {
-    match cell.path {
-        Path::Kernel => kernel(wire, cell, window),
-        Path::Onramp | Path::OnrampUdp => ours(wire, cell, window),
-    }
-}
-
-fn kernel(wire: &Wire, cell: Cell, window: Duration) -> Result<Outcome, Error> {
+/// Measures a shaper of the kernel.
+pub(super) fn kernel(wire: &Wire, cell: Cell, window: Duration) -> Result<Outcome, Error> {
     wire.set(Some((cell.shaper, cell.rate))).map_err(Error::Kernel)?;
     let (socket, packets) = (wire.socket()?, credits(cell));
     hold(&socket, packets).map_err(|error| {
@@ -95,7 +88,8 @@ fn flood(socket: &UdpSocket, phase: &PhaseCell, times: &SenderTimes) -> Result<u
     }
 }
 
-fn ours(wire: &Wire, cell: Cell, window: Duration) -> Result<Outcome, Error> {
+/// Measures a link with the same shaper.
+pub(super) fn ours(wire: &Wire, cell: Cell, window: Duration) -> Result<Outcome, Error> {
     wire.set(None).map_err(Error::Kernel)?;
     let mut setup = Setup::default();
     for line in cell.shaper.lines("lab", cell.rate) {

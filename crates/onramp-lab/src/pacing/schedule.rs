@@ -63,7 +63,7 @@ impl Schedule {
 
 /// Returns the time of `packets` packets at `rate` packets per second, nanoseconds, rounded down.
 /// The rounding does not add up over the packets.
-fn times_gap(packets: u64, rate: u64) -> u64 {
+pub(super) fn times_gap(packets: u64, rate: u64) -> u64 {
     let ns = u128::from(packets) * u128::from(SECOND_NS) / u128::from(rate.max(1));
     u64::try_from(ns).unwrap_or(u64::MAX)
 }

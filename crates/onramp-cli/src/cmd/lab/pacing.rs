@@ -25,12 +25,15 @@ use crate::report::table::dash;
 /// released it until the device got it. A slack is how late the link's runner may come on purpose,
 /// so that one wake-up serves several packets; a spin budget is how long the runner spins before
 /// each instant, so that it comes on time. A measurement fails if packets are lost or duplicated.
+/// The path busy shows what the machine itself contributes: a thread reads the clock without end,
+/// and its error is the time from each instant of the same rate until it sees that this has passed.
 ///
 /// Beside this (path onramp), datagrams of the same size go to a socket in another network
 /// namespace: through the same shapers of this kernel (path kernel), and through links with the
 /// same shapers (path onramp-udp). There, the error is the time from the instant that follows from
 /// the rate until the datagram arrived, by the kernel's clock. This needs root or user namespaces,
-/// and iproute2; without them, and with --without-kernel, only the path onramp is measured.
+/// and iproute2; without them, and with --without-kernel, only the paths busy and onramp are
+/// measured.
 ///
 /// One difference remains between the paths kernel and onramp-udp: a link hands all packets that
 /// are due to its socket in one call, and packets of one size as one message (UDP GSO); on the path
@@ -206,7 +209,8 @@ const OVERHEAD: Duration = Duration::from_millis(20);
 fn expected(plan: &Plan) -> Duration {
     let rounds = u32::try_from(plan.rounds).unwrap_or(u32::MAX);
     let cells = plan.cells();
-    let idle = |path| if path == Path::Onramp { Duration::ZERO } else { plan.window / 2 };
+    let socket = |path| matches!(path, Path::OnrampUdp | Path::Kernel);
+    let idle = |path| if socket(path) { plan.window / 2 } else { Duration::ZERO };
     let each = cells.iter().map(|cell| plan.window + plan.window / 5 + idle(cell.path) + OVERHEAD);
     each.sum::<Duration>().saturating_mul(rounds)
 }
@@ -357,7 +361,7 @@ mod tests {
     /// Packets that found the receive buffer full are told below the table and in their row.
     #[test]
     fn overflows_are_told() {
-        let cell = Plan { rates: vec![1_000], ..small() }.cells()[0];
+        let cell = Plan { rates: vec![1_000], ..small() }.cells()[1];
         let row = |overflowed| Measurement {
             cell,
             rounds: Vec::new(),
@@ -397,7 +401,8 @@ mod tests {
         let cells: Vec<_> = failures.iter().map(|failure| failure["cell"].as_str()).collect();
         assert_eq!(cells, ["onramp tbf at 0 packets/s, slack 0ns, spin 0ns"].map(Some));
         let rows = document["rows"].as_array().expect("rows");
-        assert_eq!(rows.len(), 1);
-        assert_eq!(rows[0]["rate"], 1_000);
+        let measured: Vec<_> = rows.iter().map(|row| json!([row["path"], row["rate"]])).collect();
+        let want = [json!(["busy", 0]), json!(["busy", 1_000]), json!(["onramp", 1_000])];
+        assert_eq!(measured, want);
     }
 }
