@@ -1,5 +1,6 @@
-//! How many frames a second one thread sends through AF_XDP and through a packet socket: bare, and
-//! through a link with `fq` in each of the three modes. Each way sends from one end of a veth pair,
+//! How many frames a second one thread sends through AF_XDP and through a packet socket: bare, with
+//! `fq` as a tree in the thread's own loop, and through a link with `fq` in each of the three
+//! modes. Each way sends from one end of a veth pair,
 //! in a network namespace of its own, to the other end, where the kernel discards the frames,
 //! because they are for another station. Run as root: `cargo run --release -p onramp --example
 //! frames [BYTES] [SECONDS] [ROUNDS] [CREDITS]`, where CREDITS is how many frames of the sender may
@@ -9,35 +10,48 @@ use std::process::Command;
 
 use onramp::dev::{MonotonicClock, PacketOptions, PacketSocket, Xdp, XdpOptions};
 use onramp::{
-    Clock as _, Credits, Device, Instant, Layer, Link, Mode, Packet, PacketList, TrySendError,
+    Clock as _, Credits, Device, Instant, Layer, Link, Mode, Packet, PacketList, Tree, TrySendError,
 };
 use rustix::time::{ClockId, clock_gettime};
 
 type Error = Box<dyn std::error::Error>;
 
 /// Packets that are handed over together, as many as the kernel sends in a call.
-const BURST: usize = 32;
+const BURST: u32 = 32;
 const FLOWS: u64 = 16;
+/// Size of the largest frame.
+const MTU: u32 = 1_514;
 /// Tells the process that it is in a namespace of its own.
 const INSIDE: &str = "ONRAMP_FRAMES_INSIDE";
 
-/// A way to send: by which device, and with `fq` in which mode of a link, if not by the device
-/// alone.
+/// A way to send.
 struct Way {
     name: &'static str,
     xdp: bool,
-    link: Option<Mode>,
+    before: Before,
 }
 
-const WAYS: [Way; 8] = [
-    Way { name: "xdp", xdp: true, link: None },
-    Way { name: "xdp, fq", xdp: true, link: Some(Mode::Hybrid) },
-    Way { name: "xdp, fq, inline", xdp: true, link: Some(Mode::Inline) },
-    Way { name: "xdp, fq, dedicated", xdp: true, link: Some(Mode::Dedicated) },
-    Way { name: "packet socket", xdp: false, link: None },
-    Way { name: "packet socket, fq", xdp: false, link: Some(Mode::Hybrid) },
-    Way { name: "packet socket, fq, inline", xdp: false, link: Some(Mode::Inline) },
-    Way { name: "packet socket, fq, dedicated", xdp: false, link: Some(Mode::Dedicated) },
+/// What is between the sender and the device.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Before {
+    Nothing,
+    /// A tree with `fq`, which the thread that sends drives itself.
+    Tree,
+    /// A link with `fq`.
+    Link(Mode),
+}
+
+const WAYS: [Way; 10] = [
+    Way { name: "xdp", xdp: true, before: Before::Nothing },
+    Way { name: "xdp, fq in a tree", xdp: true, before: Before::Tree },
+    Way { name: "xdp, fq", xdp: true, before: Before::Link(Mode::Hybrid) },
+    Way { name: "xdp, fq, inline", xdp: true, before: Before::Link(Mode::Inline) },
+    Way { name: "xdp, fq, dedicated", xdp: true, before: Before::Link(Mode::Dedicated) },
+    Way { name: "packet socket", xdp: false, before: Before::Nothing },
+    Way { name: "packet socket, fq in a tree", xdp: false, before: Before::Tree },
+    Way { name: "packet socket, fq", xdp: false, before: Before::Link(Mode::Hybrid) },
+    Way { name: "packet socket, fq, inline", xdp: false, before: Before::Link(Mode::Inline) },
+    Way { name: "packet socket, fq, dedicated", xdp: false, before: Before::Link(Mode::Dedicated) },
 ];
 
 fn main() -> Result<(), Error> {
@@ -57,8 +71,8 @@ fn main() -> Result<(), Error> {
             format!("{} credits: give 1 to {}", credits.packets, Credits::PACKETS_MAX).into()
         );
     }
-    if !(34..=1_514).contains(&bytes) {
-        return Err(format!("{bytes} bytes: a frame has 34 to 1514").into());
+    if !(34..=MTU as usize).contains(&bytes) {
+        return Err(format!("{bytes} bytes: a frame has 34 to {MTU}").into());
     }
     if !(0.01..=60.0).contains(&seconds) || rounds == 0 {
         return Err("give 0.01 to 60 seconds, and at least one round".into());
@@ -81,19 +95,24 @@ fn main() -> Result<(), Error> {
         values[values.len() / 2]
     };
     println!("{bytes} bytes a frame, {rounds} rounds of {seconds} s, medians (extremes)");
-    let mut bare = 0.0;
+    let mut bare: &[(f64, f64)] = &[];
     for (way, results) in WAYS.iter().zip(&results) {
         let mut rates: Vec<f64> = results.iter().map(|(rate, _)| rate / 1e6).collect();
         let mut times: Vec<f64> = results.iter().map(|(_, ns)| *ns).collect();
         let (rate, ns) = (median(&mut rates), median(&mut times));
-        if way.link.is_none() {
-            bare = rate;
+        if way.before == Before::Nothing {
+            bare = results;
         }
-        let (least, most) = (rates[0], rates[rates.len() - 1]);
+        // Within a round, because a machine's speed can change from round to round.
+        let mut shares: Vec<f64> =
+            results.iter().zip(bare).map(|(way, bare)| way.0 / bare.0).collect();
+        let share = median(&mut shares);
+        let spread = |sorted: &[f64]| (sorted[0], sorted[sorted.len() - 1]);
+        let ((least, most), (low, high)) = (spread(&rates), spread(&shares));
         println!(
-            "{:28} {rate:.3} Mpps ({least:.3}-{most:.3}), CPU {ns:.0} ns a frame, {:.2} of bare",
+            "{:28} {rate:.3} Mpps ({least:.3}-{most:.3}), CPU {ns:.0} ns a frame, {share:.2} \
+             ({low:.2}-{high:.2}) of bare",
             way.name,
-            rate / bare
         );
     }
     Ok(())
@@ -119,9 +138,10 @@ fn measure(way: &Way, credits: Credits, bytes: usize, seconds: f64) -> Result<(f
     frame[14..34]
         .copy_from_slice(&[0x45, 0, 0, 20, 0, 0, 0, 0, 64, 17, 0, 0, 192, 0, 2, 1, 192, 0, 2, 2]);
     let mut clock = Stopwatch { warm_up_ns: seconds * 0.2e9, ns: seconds * 1e9, began: None };
-    let sent = match way.link {
-        None => bare(device, &frame, &mut clock),
-        Some(mode) => through(device, mode, credits, &frame, &mut clock)?,
+    let sent = match way.before {
+        Before::Nothing => alone(device, None, &frame, &mut clock),
+        Before::Tree => alone(device, Some(Tree::new(&"fq".parse()?, MTU)), &frame, &mut clock),
+        Before::Link(mode) => through(device, mode, credits, &frame, &mut clock)?,
     };
     Ok((sent.count as f64 * 1e9 / sent.ns, sent.cpu_ns / sent.count as f64))
 }
@@ -173,21 +193,32 @@ impl Stopwatch {
     }
 }
 
-/// Offers bursts to the device alone.
-fn bare(mut device: Box<dyn Device>, frame: &[u8], clock: &mut Stopwatch) -> Sent {
+/// Offers bursts to the device, from a tree if there is one.
+fn alone(
+    mut device: Box<dyn Device>,
+    mut tree: Option<Tree>,
+    frame: &[u8],
+    clock: &mut Stopwatch,
+) -> Sent {
     let packet = |number: u64| {
         let mut packet = Packet::with_payload(frame);
         packet.set_layer(Layer::Ethernet);
         packet.flow = number % FLOWS;
         packet
     };
-    let mut ready = PacketList::from_iter((0..BURST as u64).map(packet));
-    let (start, mut sent) = (MonotonicClock.now(), 0);
+    let mut free = PacketList::from_iter((0..u64::from(BURST)).map(packet));
+    let (start, mut ready, mut sent) = (MonotonicClock.now(), PacketList::new(), 0);
     loop {
-        let mut done = PacketList::new();
-        device.transmit(&mut ready, &mut done, MonotonicClock.now());
-        sent += done.metas().filter(|meta| meta.drop_reason.is_none()).count() as u64;
-        ready.append(&mut done);
+        let now = MonotonicClock.now();
+        match &mut tree {
+            None => ready.append(&mut free),
+            Some(tree) => {
+                tree.enqueue_list(now, std::mem::take(&mut free));
+                let _ = tree.dequeue_list(now, BURST, &mut ready);
+            }
+        }
+        device.transmit(&mut ready, &mut free, now);
+        sent += free.metas().filter(|meta| meta.drop_reason.is_none()).count() as u64;
         if let Some(sent) = clock.look(|| sent, start) {
             return sent;
         }
@@ -208,7 +239,7 @@ fn through(
     let start = MonotonicClock.now();
     loop {
         sender.cork();
-        for number in 0..BURST {
+        for number in 0..BURST as usize {
             let flow = &flows[number % flows.len()];
             match sender.packet(flow, frame) {
                 Ok(mut packet) => {
