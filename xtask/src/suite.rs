@@ -26,6 +26,7 @@ const TOOLS: &[(&str, &str)] = &[
     ("nc", "netcat-openbsd"),
     ("node", "nodejs"),
     ("nm", "binutils"),
+    ("pasta", "passt"),
     ("ping", "iputils-ping"),
     ("pkg-config", "pkg-config"),
     ("prometheus", "prometheus"),

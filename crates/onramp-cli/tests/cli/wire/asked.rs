@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::process::{Command, Output, Stdio};
 
 use super::rate::measured;
-use super::{ENDS, Tun, has, ordinary, shared, wire_with};
+use super::{ENDS, Net, Tun, as_ordinary, has, ordinary, root, shared, skip, wire_with};
 use crate::stderr;
 
 /// Number of tries.
@@ -26,16 +26,21 @@ wait $iperf3
 /// Its results would stand between those of the client.
 const SERVER: &str = "exec iperf3 -s -1 > /dev/null";
 
+/// Returns this command, run with a high priority where that is allowed.
+fn preferred(plain: &Command) -> Command {
+    let mut command = Command::new("nice");
+    command.args(["-n", "-15"]).arg(plain.get_program()).args(plain.get_args());
+    command.stdin(Stdio::null()).current_dir("/");
+    command
+}
+
 /// Runs `onramp wire` with these words, as an ordinary user and with a high priority. Returns
 /// `None`, and prints why, if this is not possible here.
 fn favoured<'a>(tun: Tun, words: impl IntoIterator<Item = &'a str>) -> Option<Output> {
     let Some(plain) = ordinary(tun, words) else {
         return wire_with(tun, ["--", "true"]);
     };
-    let mut command = Command::new("nice");
-    command.args(["-n", "-15"]).arg(plain.get_program()).args(plain.get_args());
-    command.stdin(Stdio::null()).current_dir("/");
-    let output = command.output().expect("the program runs");
+    let output = preferred(&plain).output().expect("the program runs");
     if !output.status.success() {
         // Is a wire possible here at all?
         wire_with(tun, ["--", "true"])?;
@@ -157,6 +162,74 @@ fn a_gigabit_is_had() {
     let words = &["--qdisc", "tbf rate 1gbit burst 128kb latency 20ms"];
     let asked = Asked { words, mbit: 918.0..975.0, ping: 0.0..60.0, again: 1.0 };
     asked.is_had("--device=tap", Tun::Open);
+}
+
+/// TCP through a wire without any limit is at least as fast as through `pasta`, another program
+/// that gives an ordinary user's command a network. Both run in turn, with the same programs.
+#[test]
+fn tcp_is_as_fast_as_through_pasta() {
+    // `pasta` only runs in a network with a default route. In its own one, the gateway's address
+    // stands for the loopback interface of the network around it.
+    const NETWORK: &str = "\
+ip link set lo up
+ip link add outside type veth peer name far
+ip link set far up
+ip address add 198.51.100.2/24 dev outside
+ip link set outside up
+ip route add default via 198.51.100.1
+exec \"$@\"
+";
+    const PASTA: &str = "\
+timeout -k 1 30 iperf3 -s -1 > /dev/null &
+until ss -ltn | grep -q :5201; do sleep 0.05; done
+timeout -k 1 20 pasta --config-net -- iperf3 -c 198.51.100.1 -t 2 -O 1 -J
+";
+    const ROUNDS: usize = 3;
+    if !has("iperf3") || !has("pasta") {
+        return;
+    }
+    if !root() {
+        return skip("onramp wire: only root can make a network in which pasta runs");
+    }
+    let wire = || {
+        let client = ["--", "iperf3", "-c", "192.0.2.2", "-t", "2", "-O", "1", "-J"];
+        let server = ["--", "sh", "-c", SERVER];
+        favoured(Tun::Open, client.into_iter().chain(server))
+    };
+    let pasta = || {
+        let plain = as_ordinary(Tun::Open, ["sh", "-c", PASTA], Net::Machine).expect("root runs");
+        let preferred = preferred(&plain);
+        // When the first process of a process namespace ends, the kernel ends the others: `pasta`
+        // can leave one behind.
+        let mut command = Command::new("unshare");
+        command.args(["--net", "--pid", "--fork", "--mount-proc", "sh", "-c", NETWORK, "sh"]);
+        command.arg(preferred.get_program());
+        command.args(preferred.get_args()).stdin(Stdio::null()).current_dir("/");
+        command.output().expect("the program runs")
+    };
+    let median = |rates: &[f64]| {
+        let mut rates = rates.to_vec();
+        rates.sort_by(f64::total_cmp);
+        rates[rates.len() / 2]
+    };
+    let mut tries = Vec::new();
+    loop {
+        let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+        for _ in 0..ROUNDS {
+            let Some(output) = wire() else { return };
+            assert!(output.status.success(), "{}", stderr(&output));
+            ours.push(measured(&output).mbit);
+            let output = pasta();
+            assert!(output.status.success(), "{}", stderr(&output));
+            theirs.push(measured(&output).mbit);
+        }
+        let is_fast = median(&ours) >= median(&theirs);
+        tries.push((ours, theirs));
+        if is_fast {
+            return;
+        }
+        assert!(tries.len() < TRIES / ROUNDS, "{tries:?}");
+    }
 }
 
 /// A ping takes both delays, and at most a millisecond more in each direction.
