@@ -221,7 +221,7 @@ fn with_stress_tests() -> Result<Vec<String>, Failure> {
 /// Runs the soak example, which runs links under random faults. The arguments after `soak` go to
 /// the example.
 pub(crate) fn soak(args: &[String]) -> Outcome {
-    run_example(example("soak").arg("--").args(args))
+    run_example(example("onramp", "soak").arg("--").args(args))
 }
 
 /// Runs the chaos example: many threads send, wait, fail and close links at the same time, and a
@@ -236,7 +236,8 @@ pub(crate) fn chaos(args: &[String]) -> Outcome {
             "chaos: without forks: ThreadSanitizer cannot follow the child of a threaded process"
         );
     }
-    let program = || if sanitized { sanitized_example("chaos") } else { example("chaos") };
+    let program =
+        || if sanitized { sanitized_example("chaos") } else { example("onramp", "chaos") };
     // Pass the arguments to the self-test too, so that the example reports wrong arguments before
     // its self-test runs.
     run_example(program().args(["--", "--self-test"]).args(args))?;
@@ -257,9 +258,22 @@ fn run_example(command: &mut Command) -> Outcome {
     }
 }
 
+/// Measures the profiles of `onramp wire` with real programs and sockets. The arguments are names
+/// of profiles; without one, all are measured.
+pub(crate) fn profiles(args: &[String]) -> Outcome {
+    let program = example("onramp-wire", "profiles");
+    let package = ["-p", "onramp-wire", "--example", "profiles"];
+    run(cargo(&["build", "--profile", "example"]).args(package))?;
+    // A program with a low priority would measure how long it waits for a processor.
+    let mut command = Command::new("nice");
+    command.args(["-n", "-15"]).arg(program.get_program()).args(program.get_args());
+    command.current_dir(root());
+    run_example(command.arg("--").args(args))
+}
+
 /// Makes the `cargo run` command for an example that runs for minutes.
-fn example(name: &str) -> Command {
-    cargo(&["run", "--profile", "example", "-p", "onramp", "--example", name])
+fn example(package: &str, name: &str) -> Command {
+    cargo(&["run", "--profile", "example", "-p", package, "--example", name])
 }
 
 /// Makes the `cargo run` command for an example, built with ThreadSanitizer and an instrumented

@@ -26,7 +26,7 @@ const CHECKS: &[Check] = &[
 ];
 
 /// The checks of the second lane, each of which builds in a folder that no check of the first lane
-/// uses (the last two in `target/example`), so that no check waits for cargo's lock on a folder.
+/// uses (the last three in `target/example`), so that no check waits for cargo's lock on a folder.
 const BESIDE: &[Check] = &[
     ("api", || api::run_api(&[])),
     ("aarch64", checks::aarch64),
@@ -39,6 +39,7 @@ const BESIDE: &[Check] = &[
     ("package", checks::package),
     ("soak", || checks::soak(&["--minutes".into(), "0.5".into()])),
     ("chaos", || checks::chaos(&["--minutes".into(), "1".into()])),
+    ("profiles", || checks::profiles(&[])),
 ];
 
 /// What a check said, and how long it took.

@@ -47,6 +47,7 @@ usage: cargo xtask COMMAND
   soak            run links under random faults: --minutes N (default 10), --seed N
   chaos           all operations at once, with a watchdog: --minutes N (default 1), --seed N,
                   --worlds N, --tsan, --self-test, --verbose: see --help
+  profiles        measure the profiles of `onramp wire` with real programs: [NAME...]
   aarch64         type-check the workspace for another processor, with the oldest Rust
   features        check the combinations of features that an embedder may use, and run the tests
                   that need none
@@ -97,6 +98,7 @@ fn main() -> ExitCode {
         Some("tsan") => checks::tsan(rest),
         Some("soak") => checks::soak(rest),
         Some("chaos") => checks::chaos(rest),
+        Some("profiles") => checks::profiles(rest),
         Some("compare") => compare::run(rest),
         Some("figures") => figures::run(rest),
         Some("readme") => readme::run(rest),

@@ -1,7 +1,8 @@
 //! Measures every profile of `onramp wire` with real programs and sockets: the round-trip time with
 //! `ping`, the rate and the loss of each direction with UDP datagrams. Prints each figure beside
 //! the one of the profile's table, and fails if one is further away than 3 % (a loss: four standard
-//! deviations).
+//! deviations; a round-trip time may also be longer by what it takes on a wire without a delay, at
+//! the same time) in each of three tries: other programs of the machine can spoil one.
 //! Takes some minutes: `cargo run --release -p onramp-wire --example profiles [NAME...]`.
 
 use std::io::ErrorKind;
@@ -22,6 +23,8 @@ const MTU: u32 = 1_500;
 const HEADERS: usize = 42;
 /// Number of profiles that are measured at a time.
 const AT_ONCE: usize = 8;
+/// Number of times that a profile with wrong figures is measured.
+const TRIES: usize = 3;
 /// Time for which a rate is measured, after the first seconds.
 const RATE_TIME: Duration = Duration::from_secs(5);
 /// Number of datagrams from which a loss is computed, and the longest time that they may take.
@@ -43,16 +46,14 @@ fn main() -> Result<(), Error> {
             scope.spawn(|| {
                 // Relaxed: the numbers publish no other data.
                 while let Some(profile) = profiles.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    match measure(profile) {
-                        Ok((text, wrong)) => {
-                            print!("{text}");
-                            bad.fetch_add(wrong, Ordering::Relaxed); // Relaxed: as above.
-                        }
-                        Err(error) => {
-                            println!("{:20} {error}", profile.name);
-                            bad.fetch_add(1, Ordering::Relaxed); // Relaxed: as above.
+                    let mut wrong = 0;
+                    for _ in 0..TRIES {
+                        wrong = told(profile);
+                        if wrong == 0 {
+                            break;
                         }
                     }
+                    bad.fetch_add(wrong, Ordering::Relaxed); // Relaxed: as above.
                 }
             });
         }
@@ -60,6 +61,20 @@ fn main() -> Result<(), Error> {
     match bad.into_inner() {
         0 => Ok(()),
         some => Err(format!("{some} figures are not those of the table").into()),
+    }
+}
+
+/// Measures a profile, and prints its figures. Returns the number of figures that are wrong.
+fn told(profile: &'static Profile) -> usize {
+    match measure(profile) {
+        Ok((text, wrong)) => {
+            print!("{text}");
+            wrong
+        }
+        Err(error) => {
+            println!("{:20} {error}", profile.name);
+            1
+        }
     }
 }
 
@@ -76,8 +91,8 @@ fn measure(profile: &'static Profile) -> Result<(String, usize), Error> {
     };
     let wire = Wire::lay(options)?;
     let (mut text, mut wrong) = (String::new(), 0);
-    let mut tell = |what: &str, measured: f64, table: f64, allowed: f64, unit: &str| {
-        let is_wrong = (measured - table).abs() > allowed;
+    let mut tell = |what: &str, measured: f64, table: f64, [below, above]: [f64; 2], unit: &str| {
+        let is_wrong = !(table - below..=table + above).contains(&measured);
         wrong += usize::from(is_wrong);
         let mark = if is_wrong { "   WRONG" } else { "" };
         let name = profile.name;
@@ -88,9 +103,14 @@ fn measure(profile: &'static Profile) -> Result<(String, usize), Error> {
     let table = f64::from(profile.delay_ms.0 + profile.delay_ms.1);
     // With a jitter, the mean of twenty round trips varies by itself.
     let jitter = f64::from(profile.jitter_ms) * 2.0_f64.sqrt() / 20.0_f64.sqrt() * 2.5;
-    // The programs and the wire themselves take some time, too.
     let allowed = 0.03 * table + jitter;
-    tell("ping", ping(&wire, table)?, table, allowed, "ms");
+    // The programs and the wire themselves take some time, too.
+    let plain = Wire::lay(Options { offload: false, ..Options::default() })?;
+    let (measured, least) = thread::scope(|scope| {
+        let least = scope.spawn(|| ping(&plain, table));
+        (ping(&wire, table), least.join().map_err(|_| "a thread panicked"))
+    });
+    tell("ping", measured?, table, [allowed, allowed + least??], "ms");
     let (client, server) = (wire.client(), wire.server());
     for (what, kbit, [from, to], address) in
         [("up", rate_up, [client, server], SERVER), ("down", rate_down, [server, client], CLIENT)]
@@ -99,7 +119,7 @@ fn measure(profile: &'static Profile) -> Result<(String, usize), Error> {
             let measured = rate(from, to, address, kbit)?;
             // What passes the rate may still be lost.
             let table = f64::from(kbit) * (1.0 - f64::from(profile.loss) / 100.0);
-            tell(what, measured, table, 0.03 * table, "kbit/s");
+            tell(what, measured, table, [0.03 * table; 2], "kbit/s");
         }
         if profile.loss > 0.0 {
             // At half of the rate, so that no queue overflows, in frames of 62 bytes.
@@ -109,7 +129,7 @@ fn measure(profile: &'static Profile) -> Result<(String, usize), Error> {
             let share = f64::from(profile.loss) / 100.0;
             let deviation = 100.0 * (share * (1.0 - share) / count).sqrt();
             let what = format!("{what} loss");
-            tell(&what, measured, profile.loss.into(), 4.0 * deviation, "%");
+            tell(&what, measured, profile.loss.into(), [4.0 * deviation; 2], "%");
         }
     }
     Ok((text, wrong))
