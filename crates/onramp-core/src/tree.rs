@@ -7,7 +7,11 @@ mod edit;
 #[cfg(feature = "tc")]
 mod ingress;
 #[cfg(feature = "tc")]
+mod lease;
+#[cfg(feature = "tc")]
 mod look;
+#[cfg(feature = "tc")]
+mod make;
 mod root_qdisc;
 mod tree_of;
 
@@ -21,6 +25,8 @@ use crate::tc::Spec;
 pub use self::edit::Edit;
 #[cfg(feature = "tc")]
 pub use self::ingress::Ingress;
+#[cfg(feature = "tc")]
+pub use self::lease::Lease;
 pub use self::root_qdisc::RootQdisc;
 pub use self::tree_of::TreeOf;
 

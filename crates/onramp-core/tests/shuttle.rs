@@ -12,8 +12,8 @@ use std::task::{Wake, Waker};
 
 use onramp_core::Spec;
 use onramp_core::{
-    Device, DeviceInfo, DeviceWaker, Instant, Job, Mode, Port, PortOptions, PortWaker, TICK_NS,
-    Transmitted,
+    Change, Device, DeviceInfo, DeviceWaker, Edit, Instant, Job, Lease, Mode, Port, PortOptions,
+    PortWaker, Setup, TICK_NS, Transmitted,
 };
 use onramp_queue::{
     Alarm, Armed, Bell, Credits, Due, Full, Gate, Mailbox, Marks, NEVER, PacketList, Pool,
@@ -491,4 +491,43 @@ fn a_death_wakes_who_waits_for_a_reader() {
     // The port dies at its fourth packet: early, but not at the first one.
     shuttle::check_random(|| waits(Some(4)), 2_000);
     shuttle::check_pct(|| waits(Some(4)), 2_000, 3);
+}
+
+/// A thread renews a lease while the port's owner finds it at its end. Either the lease goes on, or
+/// it is over: both threads see the same.
+fn renews() {
+    let mut setup = Setup::default();
+    setup.apply("qdisc add dev x root handle 1: pfifo limit 10").expect("a line of tc");
+    let edit = Edit::new(&setup, &Change::Parameters(1), Some(0), 1_514, 1).expect("an edit");
+    let info = DeviceInfo::new("narrow".to_owned(), 1_514);
+    let device = Narrow { info, full_until: 0, ring: None, dies_with: None, taken: 0 };
+    let tree = setup.build(1_514, 1).expect("a root");
+    let port = Arc::new(Port::with_options(tree, device, 100, PortOptions::default()));
+    let lease = Lease::new(Instant(START));
+    let held = lease.clone();
+    let job: Job = Box::new(move |root, _| root.hold(held, edit));
+    port.with(job, Instant(START - 1), &Unheard).expect("no job waits");
+    let (theirs, visited) = (lease.clone(), port.clone());
+    let renews = thread::spawn(move || theirs.renew(Instant(START + 2)));
+    let visits = thread::spawn(move || {
+        let _ = visited.visit(Instant(START + 1), &Unheard);
+    });
+    visits.join().expect("an owner");
+    let renewed = renews.join().expect("a thread");
+    assert_eq!(lease.renew(Instant(START + 2)), renewed);
+    let _ = port.visit(Instant(START + 2), &Unheard);
+    assert!(!lease.renew(Instant(START + 3)), "its end has come");
+}
+
+/// Nobody hears this port's requests.
+struct Unheard;
+
+impl PortWaker for Unheard {
+    fn visit_by(&self, _: Instant) {}
+    fn check_overdue(&self, _: Instant) {}
+}
+
+#[test]
+fn a_lease_is_renewed_or_over() {
+    shuttle::check_dfs(renews, None);
 }

@@ -22,8 +22,12 @@ pub(crate) struct ShareRow {
     pub(crate) share: u64,
     /// How many bytes the qdisc or class may send at once; `None`: as many as its own options say.
     pub(crate) burst: Option<u64>,
+    /// When the qdisc or class changes to `floor` and `burst_after` by itself; `None`: it does not.
+    pub(crate) ends: Option<Instant>,
     /// The guaranteed rate, in bytes per second.
     pub(crate) floor: u64,
+    /// How many bytes it may send at once at that rate.
+    pub(crate) burst_after: Option<u64>,
     /// When the engine last answered.
     pub(crate) answered: Option<Instant>,
     /// How the share came about.

@@ -14,6 +14,9 @@
 //!   when it goes on, it first takes its new rate. (Only if 1,024 changes and listings wait for it,
 //!   it takes the rate at the next tick.)
 //!
+//! And a share goes to the device together with its end: if the task comes late, the device changes
+//! to the floor by itself before it sends the next packet ([`Following::lend_share`]).
+//!
 //! Which followers there are, the host says, and what they want, their counters say. No lease
 //! depends on either, so both may come late: a new follower begins when the command is done, and
 //! the others go on with the demands that they had. If a command changes the rate of a follower,
@@ -30,7 +33,7 @@ use std::{fmt, io};
 use onramp_core::view::Counted;
 use onramp_core::{Clock as _, Instant, Rate};
 use onramp_fleet::{Meter, Refusal, TICK, Traffic};
-use onramp_host::Following;
+use onramp_host::{Following, Part};
 use onramp_redis::{BootClock, Engine, Limit, Member, Share, drive};
 use tokio::sync::{oneshot, watch};
 use tokio::task::{AbortHandle, JoinSet, block_in_place, spawn_blocking};
@@ -225,7 +228,15 @@ impl Follower {
     fn keep(&self, board: &Board, key: &Key) {
         let device = lock(&self.seat);
         if let (Some(device), Some(row)) = (&*device, board.get(key)) {
-            set_rate(device, key, row.share, row.burst);
+            let after = part(row.floor, row.burst_after);
+            let lasts = row.ends.map(|end| Duration::from_nanos(end.since(BootClock.now())));
+            match lasts {
+                None => set_rate(device, key, part(row.share, row.burst), None),
+                Some(Duration::ZERO) => set_rate(device, key, after, None),
+                Some(lasts) => {
+                    set_rate(device, key, part(row.share, row.burst), Some((lasts, after)));
+                }
+            }
         }
     }
 
@@ -277,8 +288,8 @@ struct Setter {
     weight: u32,
     seat: Seat,
     seen: watch::Receiver<Traffic>,
-    /// The rate and the burst that were last set.
-    last: Option<(u64, Option<u64>)>,
+    /// What was last set, if it was not for a time.
+    last: Option<Part>,
     /// What the log has last said about the share.
     told: Option<Standing>,
 }
@@ -294,10 +305,19 @@ impl Setter {
         let now = BootClock.now();
         let rate = share.rate_at(now);
         let burst = share.burst_at(now);
-        if self.last != Some((rate, burst)) {
-            block_in_place(|| set_rate(device, &self.key, rate, burst));
-            self.last = Some((rate, burst));
+        let part = part(rate, burst);
+        let ends =
+            share.ends_after(now).map(|(lasts, rate, burst)| (lasts, self::part(rate, burst)));
+        let (_, place, limit) = &self.key;
+        let has_it = match ends {
+            // What is there already is looked at once a tick.
+            None => self.last == Some(part),
+            Some((lasts, after)) => device.renew_share(*place, limit, part, lasts, after),
+        };
+        if !has_it {
+            block_in_place(|| set_rate(device, &self.key, part, ends));
         }
+        self.last = ends.is_none().then_some(part);
         let standing = standing(share, now);
         let Traffic { used, demand } = *self.seen.borrow();
         let row = ShareRow {
@@ -307,6 +327,8 @@ impl Setter {
             share: rate,
             burst,
             floor: share.floor,
+            ends: ends.is_some().then_some(share.until),
+            burst_after: share.bursts.of(share.floor),
             answered: share.answered,
             standing,
         };
@@ -352,12 +374,26 @@ impl fmt::Display for Setter {
     }
 }
 
-/// Sets the rate of a qdisc or class, in bytes per second, and its burst, in bytes; `None`: the one
-/// that its own options say.
-fn set_rate(on: &Following, (device, place, limit): &Key, rate: u64, burst: Option<u64>) {
-    // No rate is zero: without a limit, as good as nothing passes.
-    let rate_set = Rate::bytes_per_second(rate.max(1));
-    if let Err(error) = on.set_share(*place, limit, rate_set, burst) {
+/// Returns a rate, in bytes per second, and a burst, in bytes; `None`: the one that the options of
+/// the qdisc or class say. No rate is zero: without a limit, as good as nothing passes.
+fn part(rate: u64, burst: Option<u64>) -> Part {
+    Part { rate: Rate::bytes_per_second(rate.max(1)), burst }
+}
+
+/// Sets the rate and the burst of a qdisc or class, and if it has them only for a time, those
+/// afterwards.
+fn set_rate(
+    on: &Following,
+    (device, place, limit): &Key,
+    part: Part,
+    ends: Option<(Duration, Part)>,
+) {
+    let done = match ends {
+        None => on.set_share(*place, limit, part.rate, part.burst),
+        Some((lasts, after)) => on.lend_share(*place, limit, part, lasts, after),
+    };
+    if let Err(error) = done {
+        let rate = part.rate.as_bytes_per_second();
         warn!("fleet: {device} {place} in {limit}: its rate cannot be {rate} bytes/s: {error}");
     }
 }

@@ -6,13 +6,14 @@
 //! [`Following`] sets shares without the host, which a command may use for many seconds.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use onramp::{Changing, Link, PortError};
 use onramp_core::view::Counted;
 use onramp_core::{Handle, Rate, Setup};
 
 use crate::Host;
-use crate::follow::{Follower, List, WORD, exact, keys};
+use crate::follow::{Follower, List, Part, WORD, exact, keys};
 use crate::netdev::Netdev;
 use crate::tc::TcError;
 
@@ -121,8 +122,65 @@ impl Following {
         share: Rate,
         burst: Option<u64>,
     ) -> Result<(), TcError> {
+        self.give(place, limit, Part { rate: share, burst }, None)
+    }
+
+    /// Sets rates and bursts as [`set_share`](Self::set_share) does, for the time `lasts`.
+    /// Afterwards the device has `after`: it changes to that by itself, before it sends the next
+    /// packet, even if no thread of the program comes to run. If it has the same parts for a time
+    /// already, this only moves the end, and waits for nothing.
+    ///
+    /// # Errors
+    ///
+    /// As [`set_share`](Self::set_share).
+    pub fn lend_share(
+        &self,
+        place: Handle,
+        limit: &str,
+        share: Part,
+        lasts: Duration,
+        after: Part,
+    ) -> Result<(), TcError> {
+        self.give(place, limit, share, Some((lasts, after)))
+    }
+
+    /// Moves the end of what [`lend_share`](Self::lend_share) has set. Returns false if the device
+    /// does not have these parts for a time, or no longer: then call `lend_share`, which may wait.
+    #[must_use]
+    pub fn renew_share(
+        &self,
+        place: Handle,
+        limit: &str,
+        share: Part,
+        lasts: Duration,
+        after: Part,
+    ) -> bool {
+        let is_it = |it: &&Follower| it.place == place && it.limit == limit;
+        let followers = self.followers.lock();
+        followers.iter().filter(is_it).all(|it| self.has(it, share, Some((lasts, after))))
+    }
+
+    /// Whether a follower has a part. If it has it for a time, moves the end.
+    fn has(&self, it: &Follower, part: Part, ends: Option<(Duration, Part)>) -> bool {
+        (it.rate, it.burst, it.is_stale) == (part.rate, part.burst, false)
+            && match (ends, &it.lent) {
+                (None, None) => true,
+                (Some((lasts, after)), Some((lease, then))) => {
+                    after == *then && self.link.renew(lease, lasts)
+                }
+                _ => false,
+            }
+    }
+
+    fn give(
+        &self,
+        place: Handle,
+        limit: &str,
+        part: Part,
+        ends: Option<(Duration, Part)>,
+    ) -> Result<(), TcError> {
         let is_it = |it: &Follower| it.place == place && it.limit == limit;
-        let Some(changing) = self.begin(is_it, share, burst)? else { return Ok(()) };
+        let Some(changing) = self.begin(is_it, part, ends)? else { return Ok(()) };
         match changing.wait() {
             // The port changes its rate when its device returns, and sends nothing before.
             Ok(()) | Err(PortError::Late(_)) => Ok(()),
@@ -134,40 +192,56 @@ impl Following {
         }
     }
 
-    /// Gives a new share to the followers for which `is_it` holds. They are at one place. `None`:
-    /// they have it, or there are none.
+    /// Gives a part to the followers for which `is_it` holds, for a time if `ends` says so. They
+    /// are at one place. `None`: they have it, or there are none.
     fn begin(
         &self,
         is_it: impl Fn(&Follower) -> bool,
-        share: Rate,
-        burst: Option<u64>,
+        part: Part,
+        ends: Option<(Duration, Part)>,
     ) -> Result<Option<Changing>, TcError> {
         let mut followers = self.followers.lock();
-        let has_it = |it: &&Follower| (it.rate, it.burst, it.is_stale) == (share, burst, false);
-        let Some(first) = followers.iter().find(|it| is_it(it) && !has_it(it)) else {
+        let lacks_it = |it: &&Follower| is_it(it) && !self.has(it, part, ends);
+        let Some(first) = followers.iter().find(lacks_it) else {
             return Ok(None);
         };
         let (place, own) = (first.place, first.own.clone());
-        let (keys, text, setup) = (keys(&followers, place), exact(share), self.link.setup());
-        let bursts: Vec<(&str, String)> = match burst {
-            None => own,
-            Some(bytes) => {
-                let options = setup.burst_options(place, &keys);
-                options.iter().map(|option| (option.key, option.text(bytes))).collect()
+        let (keys, setup) = (keys(&followers, place), self.link.setup());
+        let edits = |part: Part| {
+            let rate = exact(part.rate);
+            let rates = keys.iter().map(|key| (*key, rate.clone()));
+            let bursts: Vec<(&str, String)> = match part.burst {
+                None => own.clone(),
+                Some(bytes) => {
+                    let options = setup.burst_options(place, &keys);
+                    options.iter().map(|option| (option.key, option.text(bytes))).collect()
+                }
+            };
+            rates.chain(bursts).collect::<Vec<_>>()
+        };
+        let (now, then) = (edits(part), ends.map(|(lasts, after)| (lasts, after, edits(after))));
+        let line = setup.line("adjust", place, &borrowed(&now));
+        drop(setup);
+        let begun = match &then {
+            None => line
+                .map(|line| self.link.begin_change(line))
+                .transpose()
+                .map(|begun| begun.map(|(_, changing)| (None, changing))),
+            Some((lasts, after, then)) => {
+                let begun = self.link.begin_lease(place, &borrowed(&now), *lasts, &borrowed(then));
+                begun.map(|begun| begun.map(|(lease, changing)| (Some((lease, *after)), changing)))
             }
         };
-        let bursts = bursts.iter().map(|(key, text)| (*key, text.as_str()));
-        let edits: Vec<_> = keys.iter().map(|key| (*key, text.as_str())).chain(bursts).collect();
-        let line = setup.line("adjust", place, &edits);
-        drop(setup);
-        let changing = match line.map(|line| self.link.begin_change(line)).transpose() {
-            Ok(begun) => begun.map(|(_, changing)| changing),
+        let begun = match begun {
             // The device was deleted.
             Err(PortError::Closed) => None,
-            Err(error) => return Err(error.into()),
+            begun => begun?,
         };
+        let (lent, changing) = begun.unzip();
+        let lent = lent.flatten();
         for it in followers.iter_mut().filter(|it| is_it(it)) {
-            (it.rate, it.burst, it.is_stale) = (share, burst, false);
+            (it.rate, it.burst, it.is_stale) = (part.rate, part.burst, false);
+            it.lent.clone_from(&lent);
         }
         Ok(changing)
     }
@@ -201,6 +275,11 @@ impl Following {
         }
         shares
     }
+}
+
+/// Returns edits as a line of `tc` takes them.
+fn borrowed<'e>(edits: &'e [(&'static str, String)]) -> Vec<(&'e str, &'e str)> {
+    edits.iter().map(|(key, text)| (*key, text.as_str())).collect()
 }
 
 impl Host {

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use onramp_core::cmd::Operand;
-use onramp_core::{Change, Handle, Rate, Setup};
+use onramp_core::{Change, Handle, Lease, Rate, Setup};
 
 use crate::Reply;
 
@@ -14,7 +14,7 @@ pub(crate) const WORD: &str = "fleet";
 pub(crate) const UNKNOWN: Rate = Rate::bytes_per_second(1);
 
 /// A rate of a qdisc or class that follows a share.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(crate) struct Follower {
     /// The qdisc (`M:0`) or class.
     pub(crate) place: Handle,
@@ -32,6 +32,19 @@ pub(crate) struct Follower {
     /// Whether the device may have another rate or burst than this says, so that they have to be
     /// set again.
     pub(crate) is_stale: bool,
+    /// For how long the device has the rate and the burst, and what it has afterwards; `None`: it
+    /// keeps them.
+    pub(crate) lent: Option<(Lease, Part)>,
+}
+
+/// A part of a limit: a rate, and a burst in bytes (`None`: the one of the qdisc's or class's own
+/// options).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// The rate.
+    pub rate: Rate,
+    /// The burst, in bytes.
+    pub burst: Option<u64>,
 }
 
 /// The rates of a device that follow shares. Copies are the same list.
@@ -196,8 +209,18 @@ pub(crate) fn note(
         for name in named {
             let Some(key) = setup.rate_option(place, name.option) else { continue };
             let (limit, weight, rate) = (name.limit.to_owned(), name.weight, UNKNOWN);
-            let (burst, own, is_stale) = (None, Vec::new(), false);
-            followers.push(Follower { place, key, limit, weight, rate, burst, own, is_stale });
+            let (burst, own, is_stale, lent) = (None, Vec::new(), false, None);
+            followers.push(Follower {
+                place,
+                key,
+                limit,
+                weight,
+                rate,
+                burst,
+                own,
+                is_stale,
+                lent,
+            });
         }
         // A command that gives a rate of `tbf` or `htb` sets all bursts that it does not give
         // back to their defaults, so what is there now is the command's.

@@ -38,6 +38,7 @@ pub use self::configure::ConfigureError;
 pub use self::device::{RelayView, interface_address};
 pub use self::event::{Event, What};
 pub use self::fleet::{Following, Share};
+pub use self::follow::Part;
 pub use self::interface::{Interface, InterfaceState};
 pub use self::lines::{Line, Lines};
 pub use self::tc::{TcError, tc, tc_tree};

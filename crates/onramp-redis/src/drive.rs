@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::ops::ControlFlow;
 use std::pin::Pin;
+use std::time::Duration;
 
 use onramp_core::{Clock as _, Instant};
 use onramp_fleet::{Act, Answer, Bursts, Definitions, Host, Joined, Place, Refusal, TICK, Traffic};
@@ -74,6 +75,15 @@ impl Share {
     #[must_use]
     pub fn burst_at(&self, now: Instant) -> Option<u64> {
         self.bursts.of(self.rate_at(now))
+    }
+
+    /// Returns for how long [`rate_at`](Self::rate_at) stays as it is at `now`, and the rate and
+    /// the burst afterwards; `None`: until the share changes. A sender that changes to them by
+    /// itself keeps the limit however late the task is that renews the lease.
+    #[must_use]
+    pub fn ends_after(&self, now: Instant) -> Option<(Duration, u64, Option<u64>)> {
+        let lasts = Duration::from_nanos(self.until.since(now));
+        (now < self.until).then(|| (lasts, self.floor, self.bursts.of(self.floor)))
     }
 }
 

@@ -8,7 +8,7 @@ use std::{fmt, io};
 
 use onramp::cmd::Operand as _;
 use onramp::view::Counted;
-use onramp::{Handle, Link, PortError, Rate, Setup};
+use onramp::{Handle, Lease, Link, PortError, Rate, Setup};
 use onramp_core::{BurstOption, Clock as _};
 use onramp_fleet::{Meter, TICK, Traffic, is_name};
 use tokio::runtime;
@@ -149,8 +149,8 @@ pub fn join(
     engine: Engine,
     member: Member,
 ) -> Result<Membership, JoinError> {
-    let (is_stale, own) = Default::default();
-    let follower = Follower { link: link.clone(), place, is_stale, own };
+    let (is_stale, own, lent) = Default::default();
+    let follower = Follower { link: link.clone(), place, is_stale, own, lent };
     if !is_name(&member.limit) {
         return Err(JoinError::Name(member.limit));
     }
@@ -159,7 +159,7 @@ pub fn join(
     let runtime = runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
     let runtime = runtime.map_err(JoinError::System)?;
     // A program that asks for something impossible hears of it here.
-    follower.follow_share(0, None)?;
+    follower.follow_share(&Share::default())?;
     let (told, share) = watch::channel(Share { floor: member.floor, ..Share::default() });
     let (end, ended) = oneshot::channel::<()>();
     let run = move || {
@@ -189,6 +189,8 @@ struct Follower {
     /// While the burst is a part of the limit's: the options that are the burst, and their values
     /// before.
     own: Arc<Mutex<Option<Vec<BurstOption>>>>,
+    /// For how long the link has the present rate, and what it has afterwards; `None`: it keeps it.
+    lent: Arc<Mutex<Option<(Lease, Part)>>>,
 }
 
 impl Follower {
@@ -203,8 +205,7 @@ impl Follower {
         let tell = Arc::clone(&told);
         let set = move |share: &Share| {
             // An error comes again when the rate is looked at in the next tick.
-            let now = BootClock.now();
-            let _ = self.follow_share(share.rate_at(now), share.burst_at(now));
+            let _ = self.follow_share(share);
             tell.send_replace(share.clone());
         };
         tokio::select! {
@@ -228,12 +229,10 @@ impl Follower {
         loop {
             ticks.tick().await;
             let now = BootClock.now();
-            let (rate, burst) = {
-                let share = share.borrow();
-                (share.rate_at(now), share.burst_at(now))
-            };
+            let present = share.borrow().clone();
+            let rate = present.rate_at(now);
             // The program may have given it another rate, or an earlier attempt may have failed.
-            match self.follow_share(rate, burst) {
+            match self.follow_share(&present) {
                 Ok(()) | Err(JoinError::Link(PortError::Blocked(_))) => {}
                 Err(error) => return error,
             }
@@ -245,9 +244,8 @@ impl Follower {
         }
     }
 
-    /// Sets the rate to a share, in bytes per second, and the burst to so many bytes (`None`: what
-    /// it was before), if the share would be kept.
-    fn follow_share(&self, share: u64, burst: Option<u64>) -> Result<(), JoinError> {
+    /// Sets the rate and the burst to a share, until it ends, if the share would be kept.
+    fn follow_share(&self, share: &Share) -> Result<(), JoinError> {
         let ports = self.link.ports();
         if ports > 1 {
             return Err(JoinError::Ports(ports));
@@ -255,7 +253,10 @@ impl Follower {
         if let Some(why) = self.link.setup().escapes(self.place, &self.keys()) {
             return Err(JoinError::Escapes(self.place, why));
         }
-        self.set(share, burst)
+        let now = BootClock.now();
+        let ends = share.ends_after(now);
+        let ends = ends.map(|(lasts, rate, burst)| (lasts, (rate, burst)));
+        self.set((share.rate_at(now), share.burst_at(now)), ends)
     }
 
     /// Returns the names of the rates.
@@ -264,31 +265,49 @@ impl Follower {
         RATES.iter().filter_map(|word| setup.rate_option(self.place, word)).collect()
     }
 
-    /// Sets the rate, in bytes per second, and the burst, in bytes, if they are others. No rate is
-    /// zero: for zero, as good as nothing passes.
-    fn set(&self, rate: u64, burst: Option<u64>) -> Result<(), JoinError> {
-        let mut text = String::new();
-        // Writing to a string cannot fail.
-        let _ = Rate::bytes_per_second(rate.max(1)).write(&mut text);
+    /// Sets the rate, in bytes per second, and the burst, in bytes, if they are others; if the link
+    /// has them for a time already, moves only the end. No rate is zero: for zero, as good as
+    /// nothing passes.
+    fn set(&self, part: Part, ends: Option<(Duration, Part)>) -> Result<(), JoinError> {
         let setup = self.link.setup();
         let keys = self.keys();
         if keys.is_empty() {
             return Err(JoinError::NoRate(self.place));
         }
-        let bursts = self.bursts(&setup, &keys, burst);
-        let bursts = bursts.iter().map(|(key, text)| (*key, text.as_str()));
-        let edits: Vec<(&str, &str)> =
-            keys.iter().map(|key| (*key, text.as_str())).chain(bursts).collect();
+        let after = ends.map(|(_, after)| self.edits(&setup, &keys, after));
+        let edits = self.edits(&setup, &keys, part);
+        let edits = borrowed(&edits);
         let has_it = setup.line("add", self.place, &edits) == setup.line("add", self.place, &[]);
+        let line = setup.line("adjust", self.place, &edits).unwrap_or_default();
+        // The link would copy a description that somebody holds.
+        drop(setup);
+        let mut lent = self.lent.lock().unwrap_or_else(PoisonError::into_inner);
+        let lasts = match (ends, &*lent) {
+            (None, None) => true,
+            (Some((lasts, after)), Some((lease, then))) => {
+                after == *then && self.link.renew(lease, lasts)
+            }
+            _ => false,
+        };
         // Relaxed: only this membership's thread uses it after `join` has returned.
-        if !self.is_stale.swap(false, Ordering::Relaxed) && has_it {
+        if !self.is_stale.swap(false, Ordering::Relaxed) && has_it && lasts {
             return Ok(());
         }
-        let line = setup.line("adjust", self.place, &edits).unwrap_or_default();
-        match self.link.change(line.as_str()) {
+        *lent = None;
+        let done = if let (Some((lasts, then)), Some(after)) = (ends, after) {
+            let begun = self.link.begin_lease(self.place, &edits, lasts, &borrowed(&after));
+            begun.and_then(|begun| {
+                let Some((lease, changing)) = begun else { return Ok(()) };
+                *lent = Some((lease, then));
+                changing.wait()
+            })
+        } else {
+            self.link.change(line.as_str()).map(|_| ())
+        };
+        match done {
             // The port makes the change when its device lets it go on.
-            Ok(_) | Err(PortError::Late(_)) => {
-                if burst.is_none() {
+            Ok(()) | Err(PortError::Late(_)) => {
+                if part.1.is_none() {
                     *self.own.lock().unwrap_or_else(PoisonError::into_inner) = None;
                 }
                 Ok(())
@@ -300,16 +319,29 @@ impl Follower {
             }
         }
     }
+
+    /// Returns the options that are a part, with the values that they must have.
+    fn edits(&self, setup: &Setup, keys: &[&'static str], (rate, burst): Part) -> Edits {
+        let mut text = String::new();
+        // Writing to a string cannot fail.
+        let _ = Rate::bytes_per_second(rate.max(1)).write(&mut text);
+        let rates = keys.iter().map(|key| (*key, text.clone()));
+        rates.chain(self.bursts(setup, keys, burst)).collect()
+    }
+}
+
+/// A rate, in bytes per second, and a burst, in bytes (`None`: what it was before).
+type Part = (u64, Option<u64>);
+/// The names and values of options.
+type Edits = Vec<(&'static str, String)>;
+
+fn borrowed(edits: &Edits) -> Vec<(&str, &str)> {
+    edits.iter().map(|(key, text)| (*key, text.as_str())).collect()
 }
 
 impl Follower {
     /// Returns the options that are the burst, with the values that they must have.
-    fn bursts(
-        &self,
-        setup: &Setup,
-        rates: &[&str],
-        burst: Option<u64>,
-    ) -> Vec<(&'static str, String)> {
+    fn bursts(&self, setup: &Setup, rates: &[&str], burst: Option<u64>) -> Edits {
         let mut own = self.own.lock().unwrap_or_else(PoisonError::into_inner);
         match burst {
             None => {
@@ -332,12 +364,12 @@ struct Silence(Follower);
 impl Silence {
     fn now(&self) -> Result<(), JoinError> {
         for _ in 1..TRIES {
-            match self.0.set(0, None) {
+            match self.0.set((0, None), None) {
                 Err(JoinError::Link(PortError::Blocked(_))) => thread::sleep(PAUSE),
                 done => return done,
             }
         }
-        self.0.set(0, None)
+        self.0.set((0, None), None)
     }
 }
 

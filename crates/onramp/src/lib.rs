@@ -78,7 +78,7 @@ pub use self::{
     stats::{LinkStats, PortSnapshot},
 };
 #[cfg(feature = "tc")]
-pub use onramp_core::{BurstOption, Change, Facts, Ingress, Setup, Taken, cmd, filter};
+pub use onramp_core::{BurstOption, Change, Facts, Ingress, Lease, Setup, Taken, cmd, filter};
 pub use onramp_core::{
     Child, Clash, Classes, Clock, ConfigError, Device, DeviceInfo, DeviceWaker, Fault, Handle,
     HeadStart, Instant, Kinds, Mode, Rate, Spec, Stopped, Totals, Transmitted, Tree, TreeOf, Wakes,

@@ -1,6 +1,7 @@
 //! Links: a device with one or more ports, which all senders of the link share.
 
 mod control;
+mod lease;
 mod ports;
 
 #[cfg(feature = "udp")]

@@ -95,7 +95,7 @@ impl<D: Device> Port<D> {
                 break;
             }
             let done = catch_unwind(AssertUnwindSafe(|| {
-                owner.begin(&run);
+                owner.begin(&mut run);
                 owner.run_jobs(&mut run);
                 self.stats.backlog.set(owner.held(&self.stats));
             }));
@@ -231,6 +231,18 @@ impl<D: Device> PortState<D> {
             // The jobs dropped what the port held, so nothing is due any more.
             self.own_time.give_up(run.now);
         }
+    }
+
+    /// Makes the changes of the leases that have ended, in the time of the qdiscs, as jobs do.
+    #[cfg(feature = "tc")]
+    #[cold]
+    pub(super) fn end_leases(&mut self, run: &mut Run<'_>) {
+        let mut drops = PacketList::new();
+        let mut cx = self.root.call(self.own_time.now(), &mut drops);
+        self.root.end_leases(run.now, &mut cx);
+        let made = cx.made;
+        self.count_made(made, run);
+        run.finish(&mut drops);
     }
 
     /// Drops all jobs that have not run. A job whose result a thread awaits holds the sending half

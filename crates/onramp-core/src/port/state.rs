@@ -189,12 +189,16 @@ impl<D: Device> PortState<D> {
         self.settle(stop, run)
     }
 
-    /// Sets the qdiscs' time to the instant at which the owner's work begins, and counts how late
-    /// the owner has come.
-    pub(super) fn begin(&mut self, run: &Run<'_>) {
+    /// Sets the qdiscs' time to the instant at which the owner's work begins, counts how late the
+    /// owner has come, and ends the leases whose time has come.
+    pub(super) fn begin(&mut self, run: &mut Run<'_>) {
         if let Some(late) = self.own_time.begin(run.now, self.oldest_arrival()) {
             run.stats.count_late(late.late_ns, late.lost_ns);
             self.own_time.rest_up_to(run.waker.rest_ns());
+        }
+        #[cfg(feature = "tc")]
+        if run.now >= self.root.leases_end() {
+            self.end_leases(run);
         }
     }
 

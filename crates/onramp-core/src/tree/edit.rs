@@ -1,13 +1,12 @@
-//! Prepares changes to a running tree, and makes them.
+//! Prepares changes to a running tree.
 
-use super::RootQdisc;
 use crate::base::Handle;
 use crate::base::params::Site;
-use crate::filter::{FilterEdit, FilterSpec};
+use crate::filter::FilterEdit;
 use crate::qdisc::default_pfifo;
 use crate::qdisc::pfifo_fast::default_pfifo_fast;
+use crate::sched::Qdisc;
 use crate::sched::front::Front;
-use crate::sched::{Cx, Qdisc};
 use crate::tc::setup::{Change, ClassSpec, EGRESS_FILTERS};
 use crate::tc::{Setup, Spec};
 
@@ -16,10 +15,10 @@ use crate::tc::{Setup, Spec};
 /// in place. An edit holds no reference to the description of the tree, so that the description can
 /// change again, without a copy, before the edit is made.
 #[derive(Debug)]
-pub struct Edit(What);
+pub struct Edit(pub(super) What);
 
 #[derive(Debug)]
-enum What {
+pub(super) enum What {
     /// Replaces the root qdisc by the given one.
     Root(Box<dyn Qdisc>),
     /// Replaces the qdisc below a class by the given one. The path leads to the qdisc that has the
@@ -46,7 +45,18 @@ enum What {
 }
 
 /// The way from the root to a qdisc: the minor numbers of the classes on that way.
-type Path = Vec<u16>;
+pub(super) type Path = Vec<u16>;
+
+/// What an edit reaches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reach<'e> {
+    /// The parameters of one qdisc, by its path, or of the class of it with this minor number.
+    Place(&'e [u16], Option<u16>),
+    /// Which qdiscs and classes there are.
+    Qdiscs,
+    /// Filters only.
+    Filters,
+}
 
 impl Edit {
     /// If `change` affects only the tree of one transmit queue, returns the index of the queue, and
@@ -160,6 +170,19 @@ impl Edit {
         Some(Self(What::Parameters(Path::new(), spec, site)))
     }
 
+    pub(super) fn reach(&self) -> Reach<'_> {
+        match &self.0 {
+            What::Parameters(path, ..) => Reach::Place(path, None),
+            What::Class(path, minor, _) => Reach::Place(path, Some(*minor)),
+            What::Root(_)
+            | What::Graft(..)
+            | What::Ungraft(..)
+            | What::ClassGone(..)
+            | What::All(..) => Reach::Qdiscs,
+            What::Filters(..) | What::Front(_) | What::FrontFilters(_) => Reach::Filters,
+        }
+    }
+
     /// Prepares the replacement of the qdisc below `class`. If `class` belongs to an `mq`, it is a
     /// transmit queue, and the qdisc below it is the root of that queue's tree.
     fn below(
@@ -177,122 +200,4 @@ impl Edit {
             }
         }
     }
-}
-
-impl RootQdisc {
-    /// Makes a prepared change. As in Linux, a qdisc that is replaced or deleted drops all its
-    /// packets (`purged`), and a qdisc that is changed keeps the packets that its new limits allow.
-    ///
-    /// # Panics
-    ///
-    /// Panics if a qdisc refuses new parameters although the [`Changes`](crate::qdisc::Changes) of
-    /// its kind allow a change.
-    pub fn edit(&mut self, edit: Edit, cx: &mut Cx<'_>) {
-        match edit.0 {
-            What::Root(built) => self.renew(built, cx),
-            What::Graft(path, minor, built) => self.at(&path, cx, |qdisc, cx| {
-                if let Some(classes) = qdisc.classes() {
-                    classes.graft(minor, built, cx);
-                }
-            }),
-            What::Ungraft(path, minor) => self.at(&path, cx, |qdisc, cx| {
-                if let Some(classes) = qdisc.classes() {
-                    classes.ungraft(minor, cx);
-                }
-            }),
-            What::Parameters(path, spec, site) => self.at(&path, cx, |qdisc, cx| {
-                let changed = qdisc.change(&spec.values_at(site), cx);
-                let id = spec.kind().id;
-                assert!(changed, "`Changes` of {id} allows a change, and its qdisc refuses it");
-            }),
-            What::Class(path, minor, class) => self.at(&path, cx, |qdisc, cx| {
-                if let Some(classes) = qdisc.classes() {
-                    classes.set(minor, class.parent, &class.values(), cx.now);
-                }
-            }),
-            What::ClassGone(path, minor) => self.at(&path, cx, |qdisc, cx| {
-                if let Some(classes) = qdisc.classes() {
-                    classes.remove(minor, cx);
-                }
-            }),
-            What::Filters(path, minor, edit) => self.at(&path, cx, |qdisc, _cx| {
-                if let Some(filters) = qdisc.filters(minor) {
-                    filters.edit(edit);
-                }
-            }),
-            What::Front(front) => self.set_front(front),
-            What::FrontFilters(edit) => {
-                if let Some(front) = self.front_mut() {
-                    front.edit(edit);
-                }
-            }
-            What::All(built, front) => {
-                self.renew(built, cx);
-                self.set_front(front);
-            }
-        }
-    }
-
-    /// Drops the packets of the root qdisc and replaces it by `built`.
-    fn renew(&mut self, built: Box<dyn Qdisc>, cx: &mut Cx<'_>) {
-        self.qdisc_mut().reset(cx);
-        self.put(built);
-    }
-
-    /// Returns the filters at the qdisc or class `place`, with their counters. `queue` is the index
-    /// of the transmit queue whose tree this is, or `None` if this is the whole tree. The result is
-    /// empty if `place` is not in this tree.
-    pub fn filters_at(
-        &mut self,
-        setup: &Setup,
-        place: Handle,
-        queue: Option<usize>,
-        cx: &mut Cx<'_>,
-    ) -> Vec<FilterSpec> {
-        if setup.has_front(place) {
-            let front = self.front_mut().filter(|_| place == EGRESS_FILTERS);
-            return front.into_iter().flat_map(|front| front.specs()).cloned().collect();
-        }
-        let known = setup.spec(place.major).is_some();
-        let path = setup.path_in(place.major, queue).filter(|_| known);
-        path.map_or_else(Vec::new, |path| self.filters(&path, place.minor, cx))
-    }
-
-    /// Returns the filters at class `minor` (0 means at the qdisc itself) of the qdisc at the end
-    /// of `path`, with their counters.
-    pub(crate) fn filters(&mut self, path: &[u16], minor: u16, cx: &mut Cx<'_>) -> Vec<FilterSpec> {
-        let mut specs = Vec::new();
-        self.at(path, cx, |qdisc, _| {
-            if let Some(filters) = qdisc.filters(minor) {
-                specs.extend(filters.specs().cloned());
-            }
-        });
-        specs
-    }
-
-    /// Calls `f` with the qdisc at the end of `path`. The parents of that qdisc then update their
-    /// backlog, and count the packets that `f` dropped below them.
-    fn at(&mut self, path: &[u16], cx: &mut Cx<'_>, f: impl FnOnce(&mut dyn Qdisc, &mut Cx<'_>)) {
-        let (before, mut f) = (cx.drops.len(), Some(f));
-        descend(self.qdisc_mut(), path, cx, &mut |qdisc, cx| {
-            if let Some(f) = f.take() {
-                f(qdisc, cx);
-            }
-        });
-        self.count_dropped(before, cx);
-    }
-}
-
-fn descend(
-    qdisc: &mut dyn Qdisc,
-    path: &[u16],
-    cx: &mut Cx<'_>,
-    f: &mut dyn FnMut(&mut dyn Qdisc, &mut Cx<'_>),
-) {
-    let [minor, rest @ ..] = path else { return f(qdisc, cx) };
-    let Some(classes) = qdisc.classes() else { return };
-    if let Some(child) = classes.child(*minor) {
-        child.visit(cx, |qdisc, cx| descend(qdisc, rest, cx, f));
-    }
-    classes.recount(*minor);
 }

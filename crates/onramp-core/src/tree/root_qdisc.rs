@@ -2,6 +2,8 @@
 
 use onramp_queue::{Packet, PacketList};
 
+#[cfg(feature = "tc")]
+use super::lease::Leases;
 use crate::base::Instant;
 use crate::base::params::Site;
 use crate::qdisc::default_pfifo;
@@ -23,6 +25,8 @@ pub struct RootQdisc {
     /// The filters of a `clsact` that each packet meets before it enters the root.
     #[cfg(feature = "tc")]
     front: Option<Box<Front>>,
+    #[cfg(feature = "tc")]
+    leases: Leases,
     counters: QdiscCounters,
     /// Number of packets that the device did not take and that were kept to be offered again.
     requeues: u64,
@@ -41,6 +45,8 @@ impl RootQdisc {
             qdisc,
             #[cfg(feature = "tc")]
             front: None,
+            #[cfg(feature = "tc")]
+            leases: Leases::NONE,
             counters,
             requeues: 0,
             measures: false,
@@ -101,6 +107,20 @@ impl RootQdisc {
         #[cfg(not(feature = "tc"))]
         let _ = (now, stopped);
         Some(pkt)
+    }
+
+    #[cfg(feature = "tc")]
+    pub(super) const fn leases_mut(&mut self) -> &mut Leases {
+        &mut self.leases
+    }
+
+    /// Returns a time before which no lease ends that the tree holds.
+    #[inline]
+    pub(crate) const fn leases_end(&self) -> Instant {
+        #[cfg(feature = "tc")]
+        return self.leases.first;
+        #[cfg(not(feature = "tc"))]
+        Instant::MAX
     }
 
     /// Returns the filters in front of the root, if a `clsact` has a place for them.

@@ -13,6 +13,7 @@ mod histograms;
 mod hold;
 mod inline;
 mod jobs;
+mod leases;
 mod lent;
 mod lists;
 mod modes;

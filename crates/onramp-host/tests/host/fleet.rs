@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use onramp_core::{Handle, Rate};
-use onramp_host::Host;
+use onramp_host::{Host, Part};
 
 use crate::{all, out, refused};
 
@@ -283,4 +283,51 @@ fn a_share_is_set_without_the_host() {
     assert!(following.shares().is_empty() && host.following().is_empty());
     all(&mut host, &[&format!("tc qdisc replace dev d0 root handle 1: {tbf}"), "ip link del d0"]);
     following.set_share(root, "a", mbit(8), None).expect("nothing to do");
+}
+
+/// A share can be lent for a time. What the device has afterwards, it takes by itself; until then,
+/// the end can be moved. Each command about the qdisc ends that.
+#[test]
+fn a_share_is_lent_for_a_time() {
+    let mut host = host();
+    let (root, tbf) = (Handle::new(1, 0), "tbf rate fleet a burst 20kb latency 50ms");
+    all(&mut host, &[&format!("tc qdisc add dev d0 root handle 1: {tbf}")]);
+    let [following] = &host.following()[..] else { panic!("one device has a rate") };
+    let part = |rate, burst| Part { rate: mbit(rate), burst };
+    let (much, little, long) = (part(8, Some(9_000)), part(1, None), Duration::from_secs(3_600));
+    let lend = |lasts| following.lend_share(root, "a", much, lasts, little).expect("a share");
+    let renew = |part, after| following.renew_share(root, "a", part, long, after);
+    assert!(!renew(much, little), "it has no share yet");
+    lend(long);
+    assert!(renew(much, little) && !renew(little, little) && !renew(much, much));
+    let listed = out(&mut host, "tc -s qdisc show dev d0");
+    assert!(listed.contains("rate 8Mbit burst 9000b"), "{listed}");
+    assert!(renew(much, little), "a listing changes nothing");
+    // Once a port has found its end, it has to be lent again.
+    lend(Duration::ZERO);
+    assert!(renew(much, little), "no port has looked since");
+    following.set_share(root, "a", mbit(8), Some(9_000)).expect("a share");
+    assert!(!renew(much, little), "it has the share for good");
+    lend(Duration::ZERO);
+    out(&mut host, "tc -s qdisc show dev d0");
+    assert!(!renew(much, little), "the port has found its end");
+    lend(long);
+    assert!(renew(much, little));
+    all(
+        &mut host,
+        &["tc qdisc change dev d0 root handle 1: tbf rate fleet a burst 30kb limit 99kb"],
+    );
+    assert!(!renew(much, little), "it has what the command says");
+    lend(long);
+    assert!(renew(much, little));
+    let listed = out(&mut host, "tc qdisc show dev d0");
+    assert!(listed.contains("rate 8Mbit burst 9000b"), "{listed}");
+    // A part that no option takes changes nothing.
+    let wrong = Part { rate: Rate::bytes_per_second(u64::MAX), burst: None };
+    for (part, after) in [(wrong, little), (much, wrong)] {
+        let _ = following.lend_share(root, "a", part, long, after);
+    }
+    assert_eq!(out(&mut host, "tc qdisc show dev d0"), listed);
+    all(&mut host, &["ip link del d0"]);
+    lend(long);
 }

@@ -8,11 +8,11 @@ use std::time::Duration;
 use onramp_core::filter::FilterSpec;
 use onramp_core::qdisc::Cx;
 use onramp_core::view::{self, QdiscView};
-use onramp_core::{Change, Clock, Edit, Facts, Handle, Instant, RootQdisc, Setup};
+use onramp_core::{Change, Clock, Edit, Facts, Handle, Instant, Lease, RootQdisc, Setup};
 
 use super::Link;
 use crate::ingress::LinkIngress;
-use crate::shared::{BoxDevice, Shared};
+use crate::shared::{BoxDevice, LinkConfig, Locked, Shared};
 use crate::slots::Slot;
 use crate::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use crate::{Line, PortError};
@@ -169,9 +169,22 @@ impl Link {
         // `make_mut` clones the tree only if another thread holds a reference to the tree. That is
         // rare, because threads hold such references only for a short time.
         let change = Arc::make_mut(&mut plan.tree).change(&line).map_err(PortError::Config)?;
-        plan.ingresses.iter().for_each(|ingress| ingress.follow(&plan.tree, &change));
+        let changing = self.spread(plan, &change, |_| None);
+        Ok((change, changing))
+    }
+
+    /// Gives a change of the description to the ports that it concerns. `hold` returns the lease
+    /// that a port is to hold from then on, and the change at its end.
+    pub(super) fn spread(
+        &self,
+        plan: Locked<'_, LinkConfig>,
+        change: &Change,
+        mut hold: impl FnMut(usize) -> Option<(Lease, Edit)>,
+    ) -> Changing {
+        let shared = self.shared();
+        plan.ingresses.iter().for_each(|ingress| ingress.follow(&plan.tree, change));
         shared.follow(&plan);
-        let queue = Edit::queue(&plan.tree, &change);
+        let queue = Edit::queue(&plan.tree, change);
         let ports = queue.map_or_else(|| shared.fronts(), |queue| queue..queue + 1);
         let answers = shared.ask(0..usize::MAX, |port, slot| {
             if slot.port.death().is_some() || !slot.is_open() {
@@ -181,17 +194,22 @@ impl Link {
             let edit = if slot.is_stale() {
                 Edit::root(&plan.tree, Some(port), mtu, seed)?
             } else if ports.contains(&port) {
-                Edit::new(&plan.tree, &change, Some(port), mtu, seed)?
+                Edit::new(&plan.tree, change, Some(port), mtu, seed)?
             } else {
                 return None;
             };
-            Some(Box::new(move |root: &mut RootQdisc, cx: &mut Cx<'_>| root.edit(edit, cx)))
+            let held = hold(port);
+            Some(Box::new(move |root: &mut RootQdisc, cx: &mut Cx<'_>| {
+                root.edit(edit, cx);
+                if let Some((lease, after)) = held {
+                    root.hold(lease, after);
+                }
+            }))
         });
         for (port, error) in &answers.asked {
             shared.slot(*port).set_stale(error.is_some());
         }
-        drop(plan);
-        Ok((change, Changing { answers, link: Arc::downgrade(&self.handle.shared) }))
+        Changing { answers, link: Arc::downgrade(&self.handle.shared) }
     }
 
     /// Returns the description of the tree in front of the link's ports. Use it to list the tree,

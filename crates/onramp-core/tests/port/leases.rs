@@ -1,0 +1,202 @@
+//! Changes of a port's tree that hold for a time: the port ends them by itself, however late the
+//! thread is that gave them.
+
+use onramp_core::{Change, Edit, Handle, Instant, Lease, PortOptions, Setup};
+
+use crate::jobs::give;
+use crate::world::{MTU, START, World};
+
+/// A packet of 100 bytes takes 10 µs, and after the lease 1 ms.
+const FAST: &str = "80mbit";
+const SLOW: &str = "800kbit";
+const PACKETS: u64 = 3_000;
+
+/// A port behind a `tbf` or `htb`, with many packets, and the description of its tree.
+struct Leased {
+    world: World,
+    setup: Setup,
+}
+
+impl Leased {
+    fn new(lines: &[&str]) -> Self {
+        let mut setup = Setup::default();
+        for line in lines {
+            setup.apply(line).expect("a line of tc");
+        }
+        let tree = setup.build(MTU, 1).expect("a root");
+        Self { world: World::over(tree, 5_000, PortOptions::default()), setup }
+    }
+
+    fn tbf() -> Self {
+        Self::new(&[&format!(
+            "qdisc add dev x root handle 1: tbf rate {SLOW} burst 1000 limit 9mb"
+        )])
+    }
+
+    fn edit(&mut self, place: Handle, rate: &str) -> Edit {
+        let key = self.setup.rate_option(place, "rate").expect("it has a rate");
+        let line = self.setup.line("adjust", place, &[(key, rate)]).expect("it is there");
+        let change = self.setup.change(&line).expect("a change");
+        Edit::new(&self.setup, &change, Some(0), MTU, 1).expect("an edit")
+    }
+
+    /// Gives the fast rate until `end`, and the slow one afterwards.
+    fn lend(&mut self, place: Handle, end: Instant) -> Lease {
+        let (after, edit) = (self.edit(place, SLOW), self.edit(place, FAST));
+        let lease = Lease::new(end);
+        let held = lease.clone();
+        let done = give(
+            &self.world,
+            Box::new(move |root, cx| {
+                root.edit(edit, cx);
+                root.hold(held, after);
+            }),
+        );
+        assert!(done, "nobody owns the port");
+        lease
+    }
+
+    fn change(&mut self, line: &str) {
+        let change: Change = self.setup.change(line).expect("a line of tc");
+        let edit = Edit::new(&self.setup, &change, Some(0), MTU, 1).expect("an edit");
+        assert!(give(&self.world, Box::new(move |root, cx| root.edit(edit, cx))));
+    }
+
+    /// Visits until `end` as a punctual runner does. Returns how many packets have left since the
+    /// last call.
+    fn until(&mut self, end: Instant) -> usize {
+        let before = self.world.sent().len();
+        while self.world.waker.due().is_some_and(|due| due < end) {
+            let _ = self.world.next_visit();
+        }
+        self.world.now = self.world.now.max(end);
+        self.world.sent().len() - before
+    }
+}
+
+const TBF: Handle = Handle::new(1, 0);
+
+fn ms(ms: u64) -> Instant {
+    START.after(ms * 1_000_000)
+}
+
+#[test]
+fn a_port_ends_a_lease_by_itself() {
+    let mut leased = Leased::tbf();
+    let lease = leased.lend(TBF, ms(5));
+    leased.world.enqueue(PACKETS);
+    let count = leased.until(ms(5));
+    assert!((400..=511).contains(&count), "{count} packets of 10 µs and a burst in 5 ms");
+    let count = leased.until(ms(25));
+    assert!((18..=32).contains(&count), "{count} packets of 1 ms in 20 ms, and a burst");
+    assert!(!lease.renew(ms(99)), "it is over");
+    leased.world.check();
+}
+
+/// The runner, or the whole process, stood still from before the end until long after it. What was
+/// due meanwhile by the old rate does not leave.
+#[test]
+fn a_port_that_stood_still_ends_it_first() {
+    let mut leased = Leased::tbf();
+    let _lease = leased.lend(TBF, ms(5));
+    leased.world.enqueue(PACKETS);
+    leased.until(ms(1));
+    leased.world.now = ms(300);
+    let before = leased.world.sent().len();
+    let _ = leased.world.visit();
+    let count = leased.world.sent().len() - before;
+    assert!(count <= 20, "{count} packets at once: a burst, and what the last 5 ms allow");
+    assert!(leased.until(ms(310)) <= 12);
+    leased.world.check();
+}
+
+#[test]
+fn a_lease_that_is_renewed_goes_on() {
+    let mut leased = Leased::tbf();
+    let lease = leased.lend(TBF, ms(2));
+    leased.world.enqueue(PACKETS);
+    for end in 3..=8 {
+        leased.until(ms(end - 1));
+        assert!(lease.renew(ms(end)));
+        assert!(lease.renew(ms(1)), "an earlier end changes nothing");
+    }
+    let count = leased.until(ms(8));
+    assert!((90..=110).contains(&count), "{count} packets of 10 µs in the last millisecond");
+    let count = leased.until(ms(18));
+    assert!(count <= 22, "{count} packets of 1 ms in 10 ms, and a burst");
+    assert!(!lease.renew(ms(99)));
+}
+
+/// Whoever gives the qdisc another rate ends the lease, and the port leaves that rate alone.
+#[test]
+fn another_change_of_the_same_place_ends_a_lease() {
+    let fast = format!("qdisc change dev x root handle 1: tbf rate {FAST} burst 1000 limit 9mb");
+    let roots = [&*fast, "qdisc replace dev x root handle 2: pfifo limit 9000"];
+    for line in roots {
+        let mut leased = Leased::tbf();
+        let lease = leased.lend(TBF, ms(2));
+        leased.change(line);
+        assert!(!lease.renew(ms(9)), "{line}");
+        leased.world.enqueue(1_000);
+        leased.until(ms(9));
+        assert!(leased.world.sent().len() >= 800, "{line}");
+    }
+    // A new lease takes the place of the one before.
+    let mut leased = Leased::tbf();
+    let old = leased.lend(TBF, ms(1));
+    let new = leased.lend(TBF, ms(9));
+    assert!(!old.renew(ms(9)) && new.renew(ms(9)));
+    leased.world.enqueue(1_000);
+    assert!(leased.until(ms(9)) >= 800);
+}
+
+/// Leases of other classes go on when a class gets another rate or a filter comes; not when qdiscs
+/// or classes go, because the ways to them may change.
+#[test]
+fn leases_of_other_classes_go_on() {
+    const ONE: Handle = Handle::new(1, 1);
+    const TWO: Handle = Handle::new(1, 2);
+    let mut leased = Leased::new(&[
+        "qdisc add dev x root handle 1: htb default 1",
+        "class add dev x parent 1: classid 1:1 htb rate 800kbit burst 1000",
+        "class add dev x parent 1: classid 1:2 htb rate 800kbit burst 1000",
+        "class add dev x parent 1: classid 1:3 htb rate 800kbit burst 1000",
+    ]);
+    let [one, two] = [ONE, TWO].map(|class| leased.lend(class, ms(5)));
+    leased.change("class change dev x parent 1: classid 1:2 htb rate 1mbit burst 1000");
+    leased.change("filter add dev x parent 1: basic classid 1:3");
+    assert!(one.renew(ms(5)) && !two.renew(ms(5)));
+    leased.until(ms(6));
+    leased.world.enqueue(1);
+    assert!(!one.renew(ms(9)), "its time was over before the packet came");
+    let one = leased.lend(ONE, ms(9));
+    leased.change("class del dev x classid 1:2");
+    assert!(!one.renew(ms(9)));
+}
+
+/// A payload that lies elsewhere passes a port only under a lease that holds.
+#[test]
+fn a_lent_payload_waits_for_the_end_of_a_lease() {
+    let mut leased = Leased::new(&["qdisc add dev x root handle 1: pfifo limit 100"]);
+    leased.world.wire().lends = true;
+    let change = Change::Parameters(1);
+    let after = Edit::new(&leased.setup, &change, Some(0), MTU, 1).expect("an edit");
+    let lease = Lease::new(ms(5));
+    let held = lease.clone();
+    assert!(give(&leased.world, Box::new(move |root, _| root.hold(held, after))));
+    assert!(leased.world.lend(b"before").is_ok());
+    leased.world.now = ms(5);
+    assert!(leased.world.lend(b"after").is_err() && !lease.renew(ms(9)));
+    assert!(leased.world.lend(b"again").is_ok());
+    assert_eq!(leased.world.wire().lent, [&b"before"[..], b"again"]);
+}
+
+/// A lease of a port that is gone is over.
+#[test]
+fn a_lease_ends_with_its_port() {
+    let mut leased = Leased::tbf();
+    let lease = leased.lend(TBF, ms(5));
+    assert!(lease.renew(ms(6)));
+    drop(leased);
+    assert!(!lease.renew(ms(7)));
+}
