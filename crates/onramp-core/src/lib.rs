@@ -55,7 +55,7 @@ pub use tc::{BurstOption, Facts, Setup, Taken, cmd};
 pub use tc::{Kinds, Spec};
 pub use tree::{RootQdisc, Stopped, Totals, Tree, TreeOf};
 #[cfg(feature = "tc")]
-pub use {tc::Change, tree::Edit, tree::Ingress, tree::Lease};
+pub use {tc::Change, tree::Edit, tree::Ingress, tree::Lease, tree::Pending};
 
 /// Types that describe a running tree (its qdiscs, classes and counters) and how `tc` lists them.
 pub mod view {

@@ -26,7 +26,7 @@ pub use self::edit::Edit;
 #[cfg(feature = "tc")]
 pub use self::ingress::Ingress;
 #[cfg(feature = "tc")]
-pub use self::lease::Lease;
+pub use self::lease::{Lease, Pending};
 pub use self::root_qdisc::RootQdisc;
 pub use self::tree_of::TreeOf;
 

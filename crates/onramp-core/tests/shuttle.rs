@@ -504,7 +504,7 @@ fn renews() {
     let tree = setup.build(1_514, 1).expect("a root");
     let port = Arc::new(Port::with_options(tree, device, 100, PortOptions::default()));
     let lease = Lease::new(Instant(START));
-    let held = lease.clone();
+    let held = lease.pending();
     let job: Job = Box::new(move |root, _| root.hold(held, edit));
     port.with(job, Instant(START - 1), &Unheard).expect("no job waits");
     let (theirs, visited) = (lease.clone(), port.clone());

@@ -15,7 +15,9 @@
 //!   it takes the rate at the next tick.)
 //!
 //! And a share goes to the device together with its end: if the task comes late, the device changes
-//! to the floor by itself before it sends the next packet ([`Following::lend_share`]).
+//! to the floor by itself before its qdiscs release the next packet ([`Following::lend_share`]). If
+//! a command replaces the qdisc or class or gives it parameters, the next tick gives it an end
+//! again.
 //!
 //! Which followers there are, the host says, and what they want, their counters say. No lease
 //! depends on either, so both may come late: a new follower begins when the command is done, and
@@ -61,8 +63,8 @@ pub struct Options {
     pub floor: u64,
 }
 
-/// The thread that keeps the daemon in the fleet. It ends when this is dropped. The rates then stay
-/// as they are, so the devices must be closed before.
+/// The thread that keeps the daemon in the fleet. It ends when this is dropped. Shares then run out
+/// by themselves, and other rates stay as they are, so the devices must be closed before.
 #[derive(Debug)]
 pub(crate) struct Fleet {
     /// Dropped to end the thread.
@@ -229,12 +231,14 @@ impl Follower {
         let device = lock(&self.seat);
         if let (Some(device), Some(row)) = (&*device, board.get(key)) {
             let after = part(row.floor, row.burst_after);
-            let lasts = row.ends.map(|end| Duration::from_nanos(end.since(BootClock.now())));
-            match lasts {
+            // Read first: whatever passes until the next line makes the end an earlier one.
+            let at = device.now();
+            match row.ends.map(|end| end.since(BootClock.now())) {
                 None => set_rate(device, key, part(row.share, row.burst), None),
-                Some(Duration::ZERO) => set_rate(device, key, after, None),
+                Some(0) => set_rate(device, key, after, None),
                 Some(lasts) => {
-                    set_rate(device, key, part(row.share, row.burst), Some((lasts, after)));
+                    let ends = Some((at.after(lasts), after));
+                    set_rate(device, key, part(row.share, row.burst), ends);
                 }
             }
         }
@@ -302,17 +306,19 @@ impl Setter {
         let seat = free.unwrap_or_else(|| block_in_place(|| lock(&seat)));
         // If nobody wants this task any more, another one may set the rate.
         let Some(device) = &*seat else { return };
+        // Read first: whatever passes until the next line makes the end an earlier one.
+        let at = device.now();
         let now = BootClock.now();
         let rate = share.rate_at(now);
         let burst = share.burst_at(now);
         let part = part(rate, burst);
-        let ends =
-            share.ends_after(now).map(|(lasts, rate, burst)| (lasts, self::part(rate, burst)));
+        let ends = share.ends_after(now);
+        let ends = ends.map(|(lasts, rate, burst)| (at + lasts, self::part(rate, burst)));
         let (_, place, limit) = &self.key;
         let has_it = match ends {
             // What is there already is looked at once a tick.
             None => self.last == Some(part),
-            Some((lasts, after)) => device.renew_share(*place, limit, part, lasts, after),
+            Some((end, after)) => device.renew_share(*place, limit, part, end, after),
         };
         if !has_it {
             block_in_place(|| set_rate(device, &self.key, part, ends));
@@ -386,11 +392,11 @@ fn set_rate(
     on: &Following,
     (device, place, limit): &Key,
     part: Part,
-    ends: Option<(Duration, Part)>,
+    ends: Option<(Instant, Part)>,
 ) {
     let done = match ends {
         None => on.set_share(*place, limit, part.rate, part.burst),
-        Some((lasts, after)) => on.lend_share(*place, limit, part, lasts, after),
+        Some((end, after)) => on.lend_share(*place, limit, part, end, after),
     };
     if let Err(error) = done {
         let rate = part.rate.as_bytes_per_second();

@@ -6,11 +6,10 @@
 //! [`Following`] sets shares without the host, which a command may use for many seconds.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use onramp::{Changing, Link, PortError};
 use onramp_core::view::Counted;
-use onramp_core::{Handle, Rate, Setup};
+use onramp_core::{Handle, Instant, Rate, Setup};
 
 use crate::Host;
 use crate::follow::{Follower, List, Part, WORD, exact, keys};
@@ -125,10 +124,20 @@ impl Following {
         self.give(place, limit, Part { rate: share, burst }, None)
     }
 
-    /// Sets rates and bursts as [`set_share`](Self::set_share) does, for the time `lasts`.
-    /// Afterwards the device has `after`: it changes to that by itself, before it sends the next
-    /// packet, even if no thread of the program comes to run. If it has the same parts for a time
-    /// already, this only moves the end, and waits for nothing.
+    /// Returns the present time by the clock of the device's link.
+    #[must_use]
+    pub fn now(&self) -> Instant {
+        self.link.now()
+    }
+
+    /// Sets rates and bursts as [`set_share`](Self::set_share) does, until `end` (by
+    /// [`now`](Self::now)). Afterwards the device has `after`: it changes to that by itself, before
+    /// its qdiscs release the next packet, even if no thread of the program comes to run. If it has
+    /// the same parts for a time already, this only moves the end to a later time, and waits for
+    /// nothing.
+    ///
+    /// A command that replaces or deletes the qdisc or class, or gives it parameters, leaves it
+    /// without an end; the next call of `lend_share` gives it one again.
     ///
     /// # Errors
     ///
@@ -138,36 +147,35 @@ impl Following {
         place: Handle,
         limit: &str,
         share: Part,
-        lasts: Duration,
+        end: Instant,
         after: Part,
     ) -> Result<(), TcError> {
-        self.give(place, limit, share, Some((lasts, after)))
+        self.give(place, limit, share, Some((end, after)))
     }
 
-    /// Moves the end of what [`lend_share`](Self::lend_share) has set. Returns false if the device
-    /// does not have these parts for a time, or no longer: then call `lend_share`, which may wait.
+    /// Moves the end of what [`lend_share`](Self::lend_share) has set to a later time. Returns
+    /// false if the device does not have these parts until an end, or no longer: then call
+    /// `lend_share`, which may wait.
     #[must_use]
     pub fn renew_share(
         &self,
         place: Handle,
         limit: &str,
         share: Part,
-        lasts: Duration,
+        end: Instant,
         after: Part,
     ) -> bool {
         let is_it = |it: &&Follower| it.place == place && it.limit == limit;
         let followers = self.followers.lock();
-        followers.iter().filter(is_it).all(|it| self.has(it, share, Some((lasts, after))))
+        followers.iter().filter(is_it).all(|it| self.has(it, share, Some((end, after))))
     }
 
     /// Whether a follower has a part. If it has it for a time, moves the end.
-    fn has(&self, it: &Follower, part: Part, ends: Option<(Duration, Part)>) -> bool {
+    fn has(&self, it: &Follower, part: Part, ends: Option<(Instant, Part)>) -> bool {
         (it.rate, it.burst, it.is_stale) == (part.rate, part.burst, false)
             && match (ends, &it.lent) {
                 (None, None) => true,
-                (Some((lasts, after)), Some((lease, then))) => {
-                    after == *then && self.link.renew(lease, lasts)
-                }
+                (Some((end, after)), Some((lease, then))) => after == *then && lease.renew(end),
                 _ => false,
             }
     }
@@ -177,7 +185,7 @@ impl Following {
         place: Handle,
         limit: &str,
         part: Part,
-        ends: Option<(Duration, Part)>,
+        ends: Option<(Instant, Part)>,
     ) -> Result<(), TcError> {
         let is_it = |it: &Follower| it.place == place && it.limit == limit;
         let Some(changing) = self.begin(is_it, part, ends)? else { return Ok(()) };
@@ -198,7 +206,7 @@ impl Following {
         &self,
         is_it: impl Fn(&Follower) -> bool,
         part: Part,
-        ends: Option<(Duration, Part)>,
+        ends: Option<(Instant, Part)>,
     ) -> Result<Option<Changing>, TcError> {
         let mut followers = self.followers.lock();
         let lacks_it = |it: &&Follower| is_it(it) && !self.has(it, part, ends);
@@ -219,7 +227,7 @@ impl Following {
             };
             rates.chain(bursts).collect::<Vec<_>>()
         };
-        let (now, then) = (edits(part), ends.map(|(lasts, after)| (lasts, after, edits(after))));
+        let (now, then) = (edits(part), ends.map(|(end, after)| (end, after, edits(after))));
         let line = setup.line("adjust", place, &borrowed(&now));
         drop(setup);
         let begun = match &then {
@@ -227,8 +235,8 @@ impl Following {
                 .map(|line| self.link.begin_change(line))
                 .transpose()
                 .map(|begun| begun.map(|(_, changing)| (None, changing))),
-            Some((lasts, after, then)) => {
-                let begun = self.link.begin_lease(place, &borrowed(&now), *lasts, &borrowed(then));
+            Some((end, after, then)) => {
+                let begun = self.link.begin_lease(place, &borrowed(&now), *end, &borrowed(then));
                 begun.map(|begun| begun.map(|(lease, changing)| (Some((lease, *after)), changing)))
             }
         };

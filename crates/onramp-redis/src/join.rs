@@ -8,7 +8,7 @@ use std::{fmt, io};
 
 use onramp::cmd::Operand as _;
 use onramp::view::Counted;
-use onramp::{Handle, Lease, Link, PortError, Rate, Setup};
+use onramp::{Handle, Instant, Lease, Link, PortError, Rate, Setup};
 use onramp_core::{BurstOption, Clock as _};
 use onramp_fleet::{Meter, TICK, Traffic, is_name};
 use tokio::runtime;
@@ -253,9 +253,11 @@ impl Follower {
         if let Some(why) = self.link.setup().escapes(self.place, &self.keys()) {
             return Err(JoinError::Escapes(self.place, why));
         }
+        // Read first: whatever passes until the next line makes the end an earlier one.
+        let at = self.link.now();
         let now = BootClock.now();
         let ends = share.ends_after(now);
-        let ends = ends.map(|(lasts, rate, burst)| (lasts, (rate, burst)));
+        let ends = ends.map(|(lasts, rate, burst)| (at + lasts, (rate, burst)));
         self.set((share.rate_at(now), share.burst_at(now)), ends)
     }
 
@@ -268,7 +270,7 @@ impl Follower {
     /// Sets the rate, in bytes per second, and the burst, in bytes, if they are others; if the link
     /// has them for a time already, moves only the end. No rate is zero: for zero, as good as
     /// nothing passes.
-    fn set(&self, part: Part, ends: Option<(Duration, Part)>) -> Result<(), JoinError> {
+    fn set(&self, part: Part, ends: Option<(Instant, Part)>) -> Result<(), JoinError> {
         let setup = self.link.setup();
         let keys = self.keys();
         if keys.is_empty() {
@@ -284,9 +286,7 @@ impl Follower {
         let mut lent = self.lent.lock().unwrap_or_else(PoisonError::into_inner);
         let lasts = match (ends, &*lent) {
             (None, None) => true,
-            (Some((lasts, after)), Some((lease, then))) => {
-                after == *then && self.link.renew(lease, lasts)
-            }
+            (Some((end, after)), Some((lease, then))) => after == *then && lease.renew(end),
             _ => false,
         };
         // Relaxed: only this membership's thread uses it after `join` has returned.
@@ -294,8 +294,8 @@ impl Follower {
             return Ok(());
         }
         *lent = None;
-        let done = if let (Some((lasts, then)), Some(after)) = (ends, after) {
-            let begun = self.link.begin_lease(self.place, &edits, lasts, &borrowed(&after));
+        let done = if let (Some((end, then)), Some(after)) = (ends, after) {
+            let begun = self.link.begin_lease(self.place, &edits, end, &borrowed(&after));
             begun.and_then(|begun| {
                 let Some((lease, changing)) = begun else { return Ok(()) };
                 *lent = Some((lease, then));

@@ -234,12 +234,11 @@ impl<D: Device> PortState<D> {
     }
 
     /// Makes the changes of the leases that have ended, in the time of the qdiscs, as jobs do.
-    #[cfg(feature = "tc")]
     #[cold]
-    pub(super) fn end_leases(&mut self, run: &mut Run<'_>) {
+    pub(super) fn end_leases_until(&mut self, present: Instant, run: &mut Run<'_>) {
         let mut drops = PacketList::new();
         let mut cx = self.root.call(self.own_time.now(), &mut drops);
-        self.root.end_leases(run.now, &mut cx);
+        self.root.end_leases(present, &mut cx);
         let made = cx.made;
         self.count_made(made, run);
         run.finish(&mut drops);

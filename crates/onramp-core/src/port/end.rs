@@ -118,6 +118,7 @@ impl<D: Device> PortState<D> {
     /// owner's quota; otherwise the runner's next visit drops them.
     pub(super) fn die(&mut self, run: &Run<'_>) {
         self.closed = Some(DropReason::PortDead);
+        self.root.let_leases_go();
         if !self.is_burden(run) {
             self.bury(run.stats);
         }

@@ -64,7 +64,7 @@ impl<D: Device> PortState<D> {
         let sent = packet.take_if(|packet| {
             is_free
                 && now >= self.retry_at
-                && now < self.root.leases_end()
+                && !self.has_leases_to_end(run)
                 && self.root.lets_pass(packet, now)
                 && self.device.transmit_lent(packet, payload, now)
         });

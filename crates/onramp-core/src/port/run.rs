@@ -56,6 +56,11 @@ impl<'a> Run<'a> {
         self.waker.elapsed(self.began)
     }
 
+    /// Returns the present time, or the time of the run if the waker reads no clock.
+    pub(super) fn present(&self) -> Instant {
+        self.now.max(self.began.after(self.lasts()))
+    }
+
     /// Counts the packets in `drops` as dropped, and keeps them until the end of the run.
     pub(super) fn finish(&mut self, drops: &mut PacketList) {
         self.stats.count_drops(drops, self.now);

@@ -196,10 +196,24 @@ impl<D: Device> PortState<D> {
             run.stats.count_late(late.late_ns, late.lost_ns);
             self.own_time.rest_up_to(run.waker.rest_ns());
         }
-        #[cfg(feature = "tc")]
-        if run.now >= self.root.leases_end() {
-            self.end_leases(run);
+        self.end_leases(run);
+    }
+
+    /// Makes the changes of the leases that have ended. Looks at the present, not at the time that
+    /// the run uses: the owner may have stood still since it read the clock, or have called a
+    /// device that blocks.
+    #[inline]
+    fn end_leases(&mut self, run: &mut Run<'_>) {
+        if self.has_leases_to_end(run) && self.closed.is_none() {
+            self.end_leases_until(run.present(), run);
         }
+    }
+
+    /// Whether the end of a lease may have come.
+    #[inline]
+    pub(super) fn has_leases_to_end(&self, run: &Run<'_>) -> bool {
+        let first = self.root.leases_end();
+        first != Instant::MAX && run.present() >= first
     }
 
     /// Returns when the first packet of `inbox` was pushed.

@@ -5,8 +5,8 @@ use crate::base::params::Site;
 use crate::filter::FilterEdit;
 use crate::qdisc::default_pfifo;
 use crate::qdisc::pfifo_fast::default_pfifo_fast;
-use crate::sched::Qdisc;
 use crate::sched::front::Front;
+use crate::sched::{ClassKind, Qdisc};
 use crate::tc::setup::{Change, ClassSpec, EGRESS_FILTERS};
 use crate::tc::{Setup, Spec};
 
@@ -50,12 +50,45 @@ pub(super) type Path = Vec<u16>;
 /// What an edit reaches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reach<'e> {
-    /// The parameters of one qdisc, by its path, or of the class of it with this minor number.
-    Place(&'e [u16], Option<u16>),
-    /// Which qdiscs and classes there are.
-    Qdiscs,
+    /// The parameters of a qdisc, by its path. If its classes are numbered by itself, there may be
+    /// others afterwards, with other qdiscs below them.
+    Qdisc { path: &'e [u16], renumbers: bool },
+    /// The parameters of a class.
+    Class(&'e [u16], u16),
+    /// The qdiscs below a class.
+    Below(&'e [u16], u16),
+    /// A class, and the qdiscs below it.
+    ClassAndBelow(&'e [u16], u16),
+    /// All qdiscs.
+    All,
     /// Filters only.
     Filters,
+}
+
+impl Reach<'_> {
+    /// Whether this reaches the qdisc or class of which `other` changes the parameters.
+    pub(super) fn includes(self, other: Reach<'_>) -> bool {
+        let (at, class) = match other {
+            Reach::Qdisc { path, .. } => (path, None),
+            Reach::Class(path, minor) => (path, Some(minor)),
+            _ => return false,
+        };
+        let is_below = |path: &[u16], minor: u16| {
+            at.strip_prefix(path).is_some_and(|rest| rest.first() == Some(&minor))
+        };
+        match self {
+            Reach::Qdisc { path, renumbers } => {
+                at == path && class.is_none() || renumbers && at != path && at.starts_with(path)
+            }
+            Reach::Class(path, minor) => at == path && class == Some(minor),
+            Reach::Below(path, minor) => is_below(path, minor),
+            Reach::ClassAndBelow(path, minor) => {
+                at == path && class == Some(minor) || is_below(path, minor)
+            }
+            Reach::All => true,
+            Reach::Filters => false,
+        }
+    }
 }
 
 impl Edit {
@@ -172,13 +205,14 @@ impl Edit {
 
     pub(super) fn reach(&self) -> Reach<'_> {
         match &self.0 {
-            What::Parameters(path, ..) => Reach::Place(path, None),
-            What::Class(path, minor, _) => Reach::Place(path, Some(*minor)),
-            What::Root(_)
-            | What::Graft(..)
-            | What::Ungraft(..)
-            | What::ClassGone(..)
-            | What::All(..) => Reach::Qdiscs,
+            What::Parameters(path, spec, _) => {
+                let renumbers = matches!(spec.kind().classes, ClassKind::Fixed(_));
+                Reach::Qdisc { path, renumbers }
+            }
+            What::Class(path, minor, _) => Reach::Class(path, *minor),
+            What::Graft(path, minor, _) | What::Ungraft(path, minor) => Reach::Below(path, *minor),
+            What::ClassGone(path, minor) => Reach::ClassAndBelow(path, *minor),
+            What::Root(_) | What::All(..) => Reach::All,
             What::Filters(..) | What::Front(_) | What::FrontFilters(_) => Reach::Filters,
         }
     }

@@ -11,11 +11,17 @@ use crate::base::sync::{AtomicU64, Ordering};
 /// the lease to a tree, together with the change that the tree makes by itself when the lease ends.
 /// Copies are the same lease, which several trees may hold.
 ///
-/// The tree looks at the time before each turn of its port's work. So no packet leaves by the old
-/// change after the end, however late the thread is that gave the lease. That goes for packets,
-/// too, that were due before the end and that the port could not send yet.
+/// The tree looks at the clock before it releases packets. So a qdisc releases no packet by the old
+/// change after the end, however late the thread is that gave the lease, also none that was due
+/// before. What has left the qdiscs, and waits because the device was full, still leaves: at most a
+/// burst ([`QUOTA`](crate::QUOTA) packets).
 #[derive(Clone, Debug)]
 pub struct Lease(Arc<AtomicU64>);
+
+/// A lease on the way to the tree that is to hold it. If it does not arrive, the lease is over, as
+/// nobody would end it: so a job that gives it to a tree has this in it.
+#[derive(Debug)]
+pub struct Pending(Guard);
 
 /// What a lease has in place of its end when it is over: no lease ends at this time.
 const OVER: u64 = 0;
@@ -25,6 +31,12 @@ impl Lease {
     #[must_use]
     pub fn new(end: Instant) -> Self {
         Self(Arc::new(AtomicU64::new(end.0.max(1))))
+    }
+
+    /// Returns the lease for a tree that is to hold it.
+    #[must_use]
+    pub fn pending(&self) -> Pending {
+        Pending(Guard(self.clone()))
     }
 
     /// Moves the end to `end`, if that is later. Returns false if the lease is over: because it has
@@ -92,12 +104,12 @@ impl Leases {
     pub(super) const NONE: Self = Self { held: Vec::new(), first: Instant::MAX };
 
     /// Takes a lease, and the change at its end.
-    pub(super) fn hold(&mut self, lease: Lease, after: Edit) {
+    pub(super) fn hold(&mut self, Pending(lease): Pending, after: Edit) {
         self.let_go(after.reach());
         // If another tree that holds the lease has seen its end already, it has ended here, too.
-        let end = lease.check(Instant(0)).unwrap_or(Instant(0));
+        let end = lease.0.check(Instant(0)).unwrap_or(Instant(0));
         self.first = self.first.min(end);
-        self.held.push(Held { lease: Guard(lease), after });
+        self.held.push(Held { lease, after });
     }
 
     /// Returns the changes of the leases that have ended at `now`.
@@ -113,12 +125,8 @@ impl Leases {
         ended
     }
 
-    /// Lets go of the leases of the places that an edit reaches.
+    /// Lets go of the leases of the qdiscs and classes that an edit reaches.
     pub(super) fn let_go(&mut self, reach: Reach<'_>) {
-        match reach {
-            Reach::Filters => {}
-            Reach::Qdiscs => self.held.clear(),
-            place @ Reach::Place(..) => self.held.retain(|held| held.after.reach() != place),
-        }
+        self.held.retain(|held| !reach.includes(held.after.reach()));
     }
 }

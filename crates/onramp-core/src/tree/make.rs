@@ -1,9 +1,9 @@
 //! Makes prepared changes to a running tree, now or when a lease ends.
 
 use super::edit::{Edit, What};
-use super::lease::Lease;
+use super::lease::Pending;
 use super::root_qdisc::RootQdisc;
-use crate::base::{Handle, Instant};
+use crate::base::Handle;
 use crate::filter::FilterSpec;
 use crate::sched::{Cx, Qdisc};
 use crate::tc::Setup;
@@ -22,25 +22,18 @@ impl RootQdisc {
         self.make(edit, cx);
     }
 
-    /// Makes the change `after`, by itself, when `lease` ends. The tree lets go of a lease that it
-    /// holds when another edit gives new parameters to the same qdisc or class, or moves qdiscs:
-    /// then [`Lease::renew`] says that it is over, and `after` is not made.
+    /// Makes the change `after`, by itself, when the lease ends. The tree lets go of a lease that
+    /// it holds when another edit gives new parameters to the same qdisc or class, or replaces or
+    /// deletes it or what is above it: then [`Lease::renew`](super::Lease::renew) says that it is
+    /// over, and `after` is not made.
     ///
     /// A port keeps to this. In a [`Tree`](super::Tree) without a port, nothing looks at leases.
-    pub fn hold(&mut self, lease: Lease, after: Edit) {
+    pub fn hold(&mut self, lease: Pending, after: Edit) {
         self.leases_mut().hold(lease, after);
     }
 
-    /// Makes the changes of the leases that have ended at `now`.
-    #[cold]
-    pub(crate) fn end_leases(&mut self, now: Instant, cx: &mut Cx<'_>) {
-        for after in self.leases_mut().ended(now) {
-            self.make(after, cx);
-        }
-    }
-
     /// Makes a prepared change, and keeps all leases.
-    fn make(&mut self, edit: Edit, cx: &mut Cx<'_>) {
+    pub(super) fn make(&mut self, edit: Edit, cx: &mut Cx<'_>) {
         match edit.0 {
             What::Root(built) => self.renew(built, cx),
             What::Graft(path, minor, built) => self.at(&path, cx, |qdisc, cx| {

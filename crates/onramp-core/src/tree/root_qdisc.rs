@@ -123,6 +123,24 @@ impl RootQdisc {
         Instant::MAX
     }
 
+    /// Lets go of all leases, and makes no change at their ends.
+    pub(crate) fn let_leases_go(&mut self) {
+        #[cfg(feature = "tc")]
+        {
+            self.leases = Leases::NONE;
+        }
+    }
+
+    /// Makes the changes of the leases that have ended at `now`.
+    pub(crate) fn end_leases(&mut self, now: Instant, cx: &mut Cx<'_>) {
+        #[cfg(feature = "tc")]
+        for after in self.leases.ended(now) {
+            self.make(after, cx);
+        }
+        #[cfg(not(feature = "tc"))]
+        let _ = (now, cx);
+    }
+
     /// Returns the filters in front of the root, if a `clsact` has a place for them.
     #[cfg(feature = "tc")]
     pub(crate) fn front_mut(&mut self) -> Option<&mut Front> {

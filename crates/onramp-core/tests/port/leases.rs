@@ -44,7 +44,7 @@ impl Leased {
     fn lend(&mut self, place: Handle, end: Instant) -> Lease {
         let (after, edit) = (self.edit(place, SLOW), self.edit(place, FAST));
         let lease = Lease::new(end);
-        let held = lease.clone();
+        let held = lease.pending();
         let done = give(
             &self.world,
             Box::new(move |root, cx| {
@@ -150,8 +150,7 @@ fn another_change_of_the_same_place_ends_a_lease() {
     assert!(leased.until(ms(9)) >= 800);
 }
 
-/// Leases of other classes go on when a class gets another rate or a filter comes; not when qdiscs
-/// or classes go, because the ways to them may change.
+/// Leases of other classes go on when a class gets another rate or goes, or when a filter comes.
 #[test]
 fn leases_of_other_classes_go_on() {
     const ONE: Handle = Handle::new(1, 1);
@@ -165,13 +164,100 @@ fn leases_of_other_classes_go_on() {
     let [one, two] = [ONE, TWO].map(|class| leased.lend(class, ms(5)));
     leased.change("class change dev x parent 1: classid 1:2 htb rate 1mbit burst 1000");
     leased.change("filter add dev x parent 1: basic classid 1:3");
+    leased.change("qdisc add dev x parent 1:1 handle 9: pfifo limit 9000");
     assert!(one.renew(ms(5)) && !two.renew(ms(5)));
     leased.until(ms(6));
     leased.world.enqueue(1);
     assert!(!one.renew(ms(9)), "its time was over before the packet came");
-    let one = leased.lend(ONE, ms(9));
+    let [one, two] = [ONE, TWO].map(|class| leased.lend(class, ms(9)));
     leased.change("class del dev x classid 1:2");
+    assert!(one.renew(ms(9)) && !two.renew(ms(9)));
+    leased.change("qdisc replace dev x root handle 2: pfifo limit 9000");
     assert!(!one.renew(ms(9)));
+}
+
+/// A qdisc below a class keeps its lease until the qdisc itself or a class above it goes.
+#[test]
+fn leases_below_a_class_go_with_it() {
+    const BELOW: Handle = Handle::new(9, 0);
+    let mut leased = Leased::new(&[
+        "qdisc add dev x root handle 1: htb default 1",
+        "class add dev x parent 1: classid 1:1 htb rate 1gbit",
+        "class add dev x parent 1: classid 1:2 htb rate 1gbit",
+        "qdisc add dev x parent 1:1 handle 9: tbf rate 800kbit burst 1000 limit 9mb",
+        "qdisc add dev x parent 1:2 handle 8: tbf rate 800kbit burst 1000 limit 9mb",
+    ]);
+    let lease = leased.lend(BELOW, ms(5));
+    leased.change("qdisc del dev x parent 1:2 handle 8:");
+    leased.change("class del dev x classid 1:2");
+    leased.change("class change dev x parent 1: classid 1:1 htb rate 2gbit");
+    assert!(lease.renew(ms(5)));
+    leased.change("qdisc del dev x parent 1:1 handle 9:");
+    assert!(!lease.renew(ms(5)));
+}
+
+/// A `prio` that gets fewer bands deletes qdiscs, and with more bands has others at these places.
+/// What was to come after a lease does not meet them.
+#[test]
+fn a_lease_does_not_meet_another_qdisc_at_its_place() {
+    let mut leased = Leased::new(&[
+        "qdisc add dev x root handle 1: prio bands 4 priomap 3 3 3 3 3 3 3 3 3 3 3 3 3 3 3 3",
+        "qdisc add dev x parent 1:4 handle 9: tbf rate 800kbit burst 1000 limit 9mb",
+    ]);
+    let lease = leased.lend(Handle::new(9, 0), ms(5));
+    leased.change(
+        "qdisc change dev x root handle 1: prio bands 3 priomap 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1",
+    );
+    leased.change(
+        "qdisc change dev x root handle 1: prio bands 4 priomap 3 3 3 3 3 3 3 3 3 3 3 3 3 3 3 3",
+    );
+    assert!(!lease.renew(ms(5)));
+    leased.world.now = ms(6);
+    leased.world.enqueue(100);
+    assert_eq!(leased.world.sent().len(), 100);
+    leased.world.check();
+}
+
+/// A lease that comes too late, because its job had to wait, is over before a packet leaves by it;
+/// and so is one that ends while packets come that the owner did not expect when it read the clock.
+#[test]
+fn a_lease_that_comes_late_is_over_at_once() {
+    let mut leased = Leased::tbf();
+    leased.world.enqueue(PACKETS);
+    leased.until(ms(20));
+    leased.world.now = ms(30);
+    let lease = leased.lend(TBF, ms(25));
+    let count = leased.until(ms(31));
+    assert!(count <= 22 && !lease.renew(ms(99)), "{count} packets");
+
+    let mut leased = Leased::tbf();
+    let lease = leased.lend(TBF, ms(5));
+    leased.world.enqueue(PACKETS);
+    leased.until(ms(1));
+    leased.world.now = ms(300);
+    let packets = leased.world.packets(10);
+    // The owner read the clock before the end.
+    leased.world.now = ms(4);
+    let before = leased.world.sent().len();
+    leased.world.waker.takes(296_000_000);
+    let _ = leased.world.port.xmit(packets, leased.world.now, &leased.world.waker);
+    let count = leased.world.sent().len() - before;
+    assert!(count <= 20 && !lease.renew(ms(999)), "{count} packets");
+}
+
+/// A dead port makes no change at the end of a lease: its qdisc is broken.
+#[test]
+fn a_dead_port_lets_its_leases_go() {
+    let mut leased = Leased::tbf();
+    let lease = leased.lend(TBF, ms(5));
+    // So many that the sender that finds the port dead leaves them to the runner.
+    leased.world.enqueue(PACKETS);
+    leased.until(ms(1));
+    leased.world.wire().panics = true;
+    let list = leased.world.packets(1);
+    let _ = leased.world.port.xmit(list, leased.world.now, &leased.world.waker);
+    assert!(leased.world.port.death().is_some() && leased.world.stats().held > 0);
+    assert!(!lease.renew(ms(9)));
 }
 
 /// A payload that lies elsewhere passes a port only under a lease that holds.
@@ -182,7 +268,7 @@ fn a_lent_payload_waits_for_the_end_of_a_lease() {
     let change = Change::Parameters(1);
     let after = Edit::new(&leased.setup, &change, Some(0), MTU, 1).expect("an edit");
     let lease = Lease::new(ms(5));
-    let held = lease.clone();
+    let held = lease.pending();
     assert!(give(&leased.world, Box::new(move |root, _| root.hold(held, after))));
     assert!(leased.world.lend(b"before").is_ok());
     leased.world.now = ms(5);

@@ -286,7 +286,7 @@ fn a_share_is_set_without_the_host() {
 }
 
 /// A share can be lent for a time. What the device has afterwards, it takes by itself; until then,
-/// the end can be moved. Each command about the qdisc ends that.
+/// the end can be moved to a later time. Each command about the qdisc ends that.
 #[test]
 fn a_share_is_lent_for_a_time() {
     let mut host = host();
@@ -294,40 +294,40 @@ fn a_share_is_lent_for_a_time() {
     all(&mut host, &[&format!("tc qdisc add dev d0 root handle 1: {tbf}")]);
     let [following] = &host.following()[..] else { panic!("one device has a rate") };
     let part = |rate, burst| Part { rate: mbit(rate), burst };
-    let (much, little, long) = (part(8, Some(9_000)), part(1, None), Duration::from_secs(3_600));
-    let lend = |lasts| following.lend_share(root, "a", much, lasts, little).expect("a share");
-    let renew = |part, after| following.renew_share(root, "a", part, long, after);
+    let (much, little) = (part(8, Some(9_000)), part(1, None));
+    let (past, later) = (following.now(), following.now() + Duration::from_secs(3_600));
+    let lend = |end| following.lend_share(root, "a", much, end, little).expect("a share");
+    let renew = |part, after| following.renew_share(root, "a", part, later, after);
     assert!(!renew(much, little), "it has no share yet");
-    lend(long);
+    lend(later);
     assert!(renew(much, little) && !renew(little, little) && !renew(much, much));
+    lend(past);
     let listed = out(&mut host, "tc -s qdisc show dev d0");
     assert!(listed.contains("rate 8Mbit burst 9000b"), "{listed}");
-    assert!(renew(much, little), "a listing changes nothing");
-    // Once a port has found its end, it has to be lent again.
-    lend(Duration::ZERO);
-    assert!(renew(much, little), "no port has looked since");
+    assert!(renew(much, little), "the end moves to no earlier time");
     following.set_share(root, "a", mbit(8), Some(9_000)).expect("a share");
     assert!(!renew(much, little), "it has the share for good");
-    lend(Duration::ZERO);
+    // The port finds the end when it makes the change.
+    lend(past);
     out(&mut host, "tc -s qdisc show dev d0");
-    assert!(!renew(much, little), "the port has found its end");
-    lend(long);
+    assert!(!renew(much, little), "its time is over");
+    lend(later);
     assert!(renew(much, little));
     all(
         &mut host,
         &["tc qdisc change dev d0 root handle 1: tbf rate fleet a burst 30kb limit 99kb"],
     );
     assert!(!renew(much, little), "it has what the command says");
-    lend(long);
+    lend(later);
     assert!(renew(much, little));
     let listed = out(&mut host, "tc qdisc show dev d0");
     assert!(listed.contains("rate 8Mbit burst 9000b"), "{listed}");
     // A part that no option takes changes nothing.
     let wrong = Part { rate: Rate::bytes_per_second(u64::MAX), burst: None };
     for (part, after) in [(wrong, little), (much, wrong)] {
-        let _ = following.lend_share(root, "a", part, long, after);
+        following.lend_share(root, "a", part, later, after).expect_err("out of range");
     }
     assert_eq!(out(&mut host, "tc qdisc show dev d0"), listed);
     all(&mut host, &["ip link del d0"]);
-    lend(long);
+    lend(later);
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use onramp_core::filter::FilterSpec;
 use onramp_core::qdisc::Cx;
 use onramp_core::view::{self, QdiscView};
-use onramp_core::{Change, Clock, Edit, Facts, Handle, Instant, Lease, RootQdisc, Setup};
+use onramp_core::{Change, Clock, Edit, Facts, Handle, Instant, Pending, RootQdisc, Setup};
 
 use super::Link;
 use crate::ingress::LinkIngress;
@@ -72,6 +72,11 @@ impl fmt::Debug for Changing {
 }
 
 impl Changing {
+    /// Whether the change concerns no port.
+    pub(super) const fn asks_nobody(&self) -> bool {
+        self.answers.asked.is_empty()
+    }
+
     /// Waits until all ports have made the change, for at most a second.
     ///
     /// # Errors
@@ -179,7 +184,7 @@ impl Link {
         &self,
         plan: Locked<'_, LinkConfig>,
         change: &Change,
-        mut hold: impl FnMut(usize) -> Option<(Lease, Edit)>,
+        mut hold: impl FnMut(usize) -> Option<(Pending, Edit)>,
     ) -> Changing {
         let shared = self.shared();
         plan.ingresses.iter().for_each(|ingress| ingress.follow(&plan.tree, change));

@@ -2,25 +2,27 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
-use onramp_core::{Change, Clock, Edit, Handle, Lease};
+use onramp_core::{Change, Edit, Handle, Instant, Lease};
 
 use super::{Changing, Link};
 use crate::PortError;
 
 impl Link {
-    /// Gives a qdisc (`M:0`) or class other values of options, `edits`, for a time, and afterwards
-    /// the values `after`: the ports change to these by themselves, before they send the next
-    /// packet, even if no thread of the program comes to run. Each list has names and values of
+    /// Gives a qdisc (`M:0`) or class other values of options, `edits`, until `end` (by
+    /// [`now`](Self::now)), and afterwards the values `after`: the ports change to these by
+    /// themselves, before their qdiscs release the next packet, even if no thread of the program
+    /// comes to run. Each list has names and values of
     /// options, as [`Setup::line`] takes them; all other options stay as they are. Returns `None`
     /// if there is no such qdisc or class. The call waits for no device, as
     /// [`begin_change`](Self::begin_change).
     ///
-    /// [`renew`](Self::renew) moves the end, without work for the ports. The description
+    /// [`Lease::renew`] moves the end, without work for the ports. The description
     /// ([`setup`](Self::setup)) has the values `edits` until something changes it, also after the
-    /// end. Any other change of the same qdisc or class ends the lease, and then `after` is not
-    /// made; so does one that adds, replaces or deletes qdiscs or deletes classes.
+    /// end. Another change of the same qdisc or class, or one that replaces or deletes it or what
+    /// is above it, ends the lease, and then `after` is not made. Nor is it in a port that is added
+    /// later or gets its whole tree anew: then give the lease again. A lease that is over in one
+    /// port is over for all.
     ///
     /// Bytes and debts of `tbf` and `htb` stay, as at the verb `adjust`: see
     /// [`Setup::apply`].
@@ -32,12 +34,12 @@ impl Link {
         &self,
         place: Handle,
         edits: &[(&str, &str)],
-        lasts: Duration,
+        end: Instant,
         after: &[(&str, &str)],
     ) -> Result<Option<(Lease, Changing)>, PortError> {
         let shared = self.shared();
         let mut plan = shared.open_plan().ok_or(PortError::Closed)?;
-        let lease = Lease::new(shared.clock.now() + lasts);
+        let lease = Lease::new(end);
         let tree = Arc::make_mut(&mut plan.tree);
         let line = |edits| tree.line("adjust", place, edits);
         let (Some(edits), Some(after), Some(before)) = (line(edits), line(after), line(&[])) else {
@@ -62,14 +64,12 @@ impl Link {
             let _ = tree.change(&before);
             return Err(PortError::Config(error));
         }
-        let hold = |port| Some((lease.clone(), held.remove(&port)?));
+        let hold = |port| Some((lease.pending(), held.remove(&port)?));
         let changing = self.spread(plan, &change, hold);
+        if changing.asks_nobody() {
+            // No port holds the lease, and none would end it.
+            drop(lease.pending());
+        }
         Ok(Some((lease, changing)))
-    }
-
-    /// Lets a lease last from now on. Returns false if it is over: see [`Lease::renew`].
-    #[must_use]
-    pub fn renew(&self, lease: &Lease, lasts: Duration) -> bool {
-        lease.renew(self.shared().clock.now() + lasts)
     }
 }
