@@ -5,22 +5,31 @@
 #[cfg(loom)]
 pub(crate) use loom::sync::{
     Mutex,
-    atomic::{AtomicU8, AtomicU64, Ordering},
+    atomic::{AtomicU8, Ordering},
 };
 #[cfg(sim)]
 pub(crate) use onramp_machine::sync::{
     Mutex,
-    atomic::{AtomicU8, AtomicU64, AtomicU64 as ShareWord, Ordering},
+    atomic::{AtomicU8, AtomicU64 as ShareWord, Ordering},
 };
 #[cfg(shuttle)]
 pub(crate) use shuttle::sync::{
     Mutex,
-    atomic::{AtomicU8, AtomicU64, Ordering},
+    atomic::{AtomicU8, Ordering},
 };
 #[cfg(not(sim))]
 pub(crate) use std::sync::atomic::AtomicU64 as ShareWord;
 #[cfg(not(any(loom, shuttle, sim)))]
 pub(crate) use std::sync::{
     Mutex,
-    atomic::{AtomicU8, AtomicU64, Ordering},
+    atomic::{AtomicU8, Ordering},
 };
+
+#[cfg(all(feature = "tc", loom))]
+pub(crate) use loom::sync::atomic::AtomicU64;
+#[cfg(all(feature = "tc", sim))]
+pub(crate) use onramp_machine::sync::atomic::AtomicU64;
+#[cfg(all(feature = "tc", shuttle))]
+pub(crate) use shuttle::sync::atomic::AtomicU64;
+#[cfg(all(feature = "tc", not(any(loom, shuttle, sim))))]
+pub(crate) use std::sync::atomic::AtomicU64;

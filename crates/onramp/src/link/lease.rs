@@ -12,9 +12,9 @@ impl Link {
     /// Gives a qdisc (`M:0`) or class other values of options, `edits`, until `end` (by
     /// [`now`](Self::now)), and afterwards the values `after`: the ports change to these by
     /// themselves, before their qdiscs release the next packet, even if no thread of the program
-    /// comes to run. Each list has names and values of
-    /// options, as [`Setup::line`] takes them; all other options stay as they are. Returns `None`
-    /// if there is no such qdisc or class. The call waits for no device, as
+    /// comes to run. Each list has names and values of options, as
+    /// [`Setup::line`](crate::Setup::line) takes them; all other options stay as they are. Returns
+    /// `None` if there is no such qdisc or class. The call waits for no device, as
     /// [`begin_change`](Self::begin_change).
     ///
     /// [`Lease::renew`] moves the end, without work for the ports. The description
@@ -25,7 +25,7 @@ impl Link {
     /// port is over for all.
     ///
     /// Bytes and debts of `tbf` and `htb` stay, as at the verb `adjust`: see
-    /// [`Setup::apply`].
+    /// [`Setup::apply`](crate::Setup::apply).
     ///
     /// # Errors
     ///
