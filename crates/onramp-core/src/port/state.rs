@@ -153,6 +153,8 @@ impl<D: Device> PortState<D> {
         self.begin(run);
         if self.has_jobs() {
             self.run_jobs(run);
+            // A job may have brought a lease whose time is over.
+            self.end_leases(run);
         }
         if let Some(reason) = self.closed {
             let stop = self.purge(reason, run);

@@ -50,7 +50,7 @@ pub(super) type Path = Vec<u16>;
 /// What an edit reaches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reach<'e> {
-    /// The parameters of a qdisc, by its path. If its classes are numbered by itself, there may be
+    /// The parameters of a qdisc, by its path. If its classes follow from its options, there may be
     /// others afterwards, with other qdiscs below them.
     Qdisc { path: &'e [u16], renumbers: bool },
     /// The parameters of a class.
@@ -206,7 +206,9 @@ impl Edit {
     pub(super) fn reach(&self) -> Reach<'_> {
         match &self.0 {
             What::Parameters(path, spec, _) => {
-                let renumbers = matches!(spec.kind().classes, ClassKind::Fixed(_));
+                let kind = spec.kind();
+                let renumbers =
+                    matches!(kind.classes, ClassKind::Fixed(_)) && !kind.quirks.has_one_place;
                 Reach::Qdisc { path, renumbers }
             }
             What::Class(path, minor, _) => Reach::Class(path, *minor),

@@ -24,7 +24,8 @@ impl RootQdisc {
 
     /// Makes the change `after`, by itself, when the lease ends. The tree lets go of a lease that
     /// it holds when another edit gives new parameters to the same qdisc or class, or replaces or
-    /// deletes it or what is above it: then [`Lease::renew`](super::Lease::renew) says that it is
+    /// deletes it or what is above it, or gives parameters to a qdisc above it whose classes follow
+    /// from its options, such as `prio`: then [`Lease::renew`](super::Lease::renew) says that it is
     /// over, and `after` is not made.
     ///
     /// A port keeps to this. In a [`Tree`](super::Tree) without a port, nothing looks at leases.

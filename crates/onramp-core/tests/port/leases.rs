@@ -1,7 +1,7 @@
 //! Changes of a port's tree that hold for a time: the port ends them by itself, however late the
 //! thread is that gave them.
 
-use onramp_core::{Change, Edit, Handle, Instant, Lease, PortOptions, Setup};
+use onramp_core::{Change, Edit, Handle, Instant, Job, Lease, PortOptions, Setup};
 
 use crate::jobs::give;
 use crate::world::{MTU, START, World};
@@ -243,6 +243,47 @@ fn a_lease_that_comes_late_is_over_at_once() {
     let _ = leased.world.port.xmit(packets, leased.world.now, &leased.world.waker);
     let count = leased.world.sent().len() - before;
     assert!(count <= 20 && !lease.renew(ms(999)), "{count} packets");
+}
+
+/// The job that brings a lease waits while the device blocks, and packets come meanwhile. When the
+/// device returns, the lease is over, so no packet leaves by it.
+#[test]
+fn a_lease_that_waited_for_a_device_is_over() {
+    let mut leased = Leased::tbf();
+    let after = leased.edit(TBF, SLOW);
+    let rate = [("rate", FAST), ("burst", "9000")];
+    let line = leased.setup.line("adjust", TBF, &rate).expect("it is there");
+    let change = leased.setup.change(&line).expect("a change");
+    let edit = Edit::new(&leased.setup, &change, Some(0), MTU, 1).expect("an edit");
+    let held = Lease::new(ms(5)).pending();
+    let job: Job = Box::new(move |root, cx| {
+        root.edit(edit, cx);
+        root.hold(held, after);
+    });
+    leased.world.wire().jobs = [job].into_iter().collect();
+    leased.world.now = ms(30);
+    let packets = leased.world.packets(60);
+    leased.world.wire().comes = Some(packets);
+    // The device blocks from 1 ms until 31 ms.
+    leased.world.now = ms(1);
+    leased.world.waker.takes(30_000_000);
+    let _ = leased.world.push(1);
+    leased.world.waker.takes(0);
+    leased.until(ms(32));
+    let count = leased.world.sent().len();
+    assert!(count <= 1 + 10 + 4, "{count} packets: a burst of the slow rate and 2 ms of it");
+}
+
+/// A qdisc below a `tbf` keeps its lease when the `tbf` gets another rate.
+#[test]
+fn a_lease_below_a_tbf_goes_on() {
+    let mut leased = Leased::new(&[
+        "qdisc add dev x root handle 1: tbf rate 1gbit burst 9000 limit 9mb",
+        "qdisc add dev x parent 1:1 handle 9: tbf rate 800kbit burst 1000 limit 9mb",
+    ]);
+    let lease = leased.lend(Handle::new(9, 0), ms(5));
+    leased.change("qdisc change dev x root handle 1: tbf rate 2gbit burst 9000 limit 9mb");
+    assert!(lease.renew(ms(5)));
 }
 
 /// A dead port makes no change at the end of a lease: its qdisc is broken.

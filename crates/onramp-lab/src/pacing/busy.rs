@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use onramp::Clock;
 use onramp::dev::MonotonicClock;
+use onramp::{Clock, Instant};
 
 use super::schedule::times_gap;
 use super::{Cell, Outcome, Round};
@@ -16,17 +16,8 @@ pub(super) fn measure(cell: Cell, window: Duration) -> Result<Outcome, Error> {
     let clock = MonotonicClock;
     let begin = clock.now() + window / 5;
     while clock.now() < begin {}
-    let (usage, end) = (Usage::now()?, begin + window);
-    let (mut error, mut instants) = (Latency::default(), 0);
-    let mut due = begin;
-    while due < end {
-        let now = clock.now();
-        while due <= now && due < end {
-            error.record(now.since(due));
-            instants += 1;
-            due = begin.after(times_gap(instants, cell.rate));
-        }
-    }
+    let usage = Usage::now()?;
+    let (error, instants) = look(begin, window, cell.rate, || clock.now());
     let (took_ns, usage) = (clock.now().since(begin), Usage::now()?.since(usage));
     let round = Round {
         packets_per_second: instants as f64 * 1e9 / took_ns as f64,
@@ -41,10 +32,45 @@ pub(super) fn measure(cell: Cell, window: Duration) -> Result<Outcome, Error> {
     Ok(Outcome { round, error, packets: instants, dropped: 0, overflowed: 0 })
 }
 
+/// Reads the clock until each instant of the time `window` from `begin` on has passed. Returns how
+/// late the readings are that first show it, and the number of instants.
+fn look(
+    begin: Instant,
+    window: Duration,
+    rate: u64,
+    mut now: impl FnMut() -> Instant,
+) -> (Latency, u64) {
+    let (mut error, mut instants) = (Latency::default(), 0);
+    let (mut due, end) = (begin, begin + window);
+    while due < end {
+        let now = now();
+        while due <= now && due < end {
+            error.record(now.since(due));
+            instants += 1;
+            due = begin.after(times_gap(instants, rate));
+        }
+    }
+    (error, instants)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::pacing::{Path, Shaper};
+
+    /// A reading 5 ms after the one before shows five instants, the first of them 4.5 ms late.
+    #[test]
+    fn a_gap_between_two_readings_is_an_error() {
+        let at = |tenths: u64| Instant(tenths * 100_000);
+        let mut readings = [70, 75, 125, 130, 160].map(at).into_iter();
+        let window = Duration::from_millis(10);
+        let (error, instants) = look(at(70), window, 1_000, || readings.next().expect("enough"));
+        let found = error.percentiles().expect("samples");
+        assert_eq!((instants, found.samples), (10, 10));
+        // Durations are kept to 1 %.
+        assert!((4_455_000..=4_545_000).contains(&found.max), "{found:?}");
+        assert!(found.p50 <= 1_515_000, "half of them are seen within 1.5 ms: {found:?}");
+    }
 
     /// Each instant of the window is seen once, however late.
     #[test]

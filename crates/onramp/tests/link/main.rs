@@ -27,6 +27,7 @@ mod fork;
 mod front;
 mod idle;
 mod kinds;
+mod leases;
 mod lent;
 mod messages;
 mod moves;
