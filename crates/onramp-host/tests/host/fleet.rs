@@ -331,3 +331,24 @@ fn a_share_is_lent_for_a_time() {
     all(&mut host, &["ip link del d0"]);
     lend(later);
 }
+
+/// Packets that come after the end leave at the rate of what was to come then.
+#[test]
+fn a_share_that_was_lent_ends_in_the_device() {
+    let mut host = host();
+    let (root, tbf) = (Handle::new(1, 0), "tbf rate fleet a burst 2000 limit 9mb");
+    all(&mut host, &[&format!("tc qdisc add dev d0 root handle 1: {tbf}")]);
+    let [following] = &host.following()[..] else { panic!("one device has a rate") };
+    let part = |bits| Part { rate: Rate::bits_per_second(bits), burst: None };
+    let (much, little) = (part(8_000_000_000), part(800));
+    following.lend_share(root, "a", much, following.now(), little).expect("a share");
+    let link = host.link("d0").expect("it is there");
+    let mut sender = link.sender();
+    let flow = sender.flow(None);
+    for _ in 0..50 {
+        sender.try_send(&flow, &[0; 1_000]).expect("it has room");
+    }
+    assert!(!sender.flush(Duration::from_millis(50)), "at 800 bit/s, a packet takes 10 s");
+    let stats = link.stats();
+    assert!(stats.sent <= 2 && stats.held >= 48, "{stats:?}");
+}
