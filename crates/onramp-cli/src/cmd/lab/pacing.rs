@@ -39,7 +39,7 @@ use crate::report::table::dash;
 /// are due to its socket in one call, and packets of one size as one message (UDP GSO); on the path
 /// kernel, a call sends one packet.
 ///
-/// A run without options takes about four minutes (two without the kernel), and half as long with
+/// A run without options takes about five minutes (two without the kernel), and half as long with
 /// one rate.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -66,7 +66,7 @@ Examples:
   onramp lab pacing --kinds tbf --rates 10k --slack 0,1ms --spin 0,50us --without-kernel
   onramp lab pacing --kinds fq --rates 100mbit,400mbit --rounds 5 --json pacing.json
 
-18 minutes:
+19 minutes:
   onramp lab pacing --rates 1k,10k,100k,100mbit,400mbit --slack 0,100us,1ms --spin 0,20us,50us")]
 pub(crate) struct Args {
     /// Kinds of shapers
@@ -355,7 +355,7 @@ mod tests {
         let full = "--rates 1k,10k,100k,100mbit,400mbit --slack 0,100us,1ms --spin 0,20us,50us";
         let full: Vec<&str> = full.split(' ').collect();
         let found = [&[][..], &["--without-kernel"], &["--rates", "10k"], &full].map(minutes);
-        assert_eq!(found.map(f64::round), [4.0, 2.0, 2.0, 18.0], "{found:?}");
+        assert_eq!(found.map(f64::round), [5.0, 2.0, 2.0, 19.0], "{found:?}");
     }
 
     /// Packets that found the receive buffer full are told below the table and in their row.
