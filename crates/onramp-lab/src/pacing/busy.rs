@@ -1,5 +1,6 @@
 //! What the machine contributes to the errors: a thread that reads the clock without end.
 
+use std::thread;
 use std::time::Duration;
 
 use onramp::dev::MonotonicClock;
@@ -8,17 +9,27 @@ use onramp::{Clock, Instant};
 use super::schedule::times_gap;
 use super::{Cell, Outcome, Round};
 use crate::Error;
-use crate::measure::{Latency, Usage};
+use crate::measure::{Finally, Latency, Phase, PhaseCell, Usage, pause};
 
-/// Reads the clock until the time `window` is over, after a warm-up of one fifth of it. Notes how
-/// long after each instant of the cell's rate a reading first shows that the instant has passed.
+/// Reads the clock in a thread of its own until the time `window` is over, after a warm-up of one
+/// fifth of it. Notes how long after each instant of the cell's rate a reading first shows that the
+/// instant has passed.
 pub(super) fn measure(cell: Cell, window: Duration) -> Result<Outcome, Error> {
-    let clock = MonotonicClock;
+    let (clock, phase) = (MonotonicClock, PhaseCell::default());
     let begin = clock.now() + window / 5;
-    while clock.now() < begin {}
-    let usage = Usage::now()?;
-    let (error, instants) = look(begin, window, cell.rate, || clock.now());
-    let (took_ns, usage) = (clock.now().since(begin), Usage::now()?.since(usage));
+    let (error, instants, usage, took_ns) = thread::scope(|scope| {
+        let now = || (phase.get() != Phase::Stop).then(|| clock.now());
+        let looks = scope.spawn(move || look(begin, window, cell.rate, now));
+        let stops = Finally::new(|| phase.set(Phase::Stop));
+        pause(window / 5)?;
+        let (began, usage) = (clock.now(), Usage::now()?);
+        pause(window)?;
+        let (usage, took_ns) = (Usage::now()?.since(usage), clock.now().since(began));
+        // The thread ends by itself at the last instant.
+        let (error, instants) = looks.join().map_err(|_| Error::Panicked)?;
+        drop(stops);
+        Ok((error, instants, usage, took_ns))
+    })?;
     let round = Round {
         packets_per_second: instants as f64 * 1e9 / took_ns as f64,
         cpu_ns_per_packet: Some(usage.process_ns as f64 / instants as f64),
@@ -32,18 +43,20 @@ pub(super) fn measure(cell: Cell, window: Duration) -> Result<Outcome, Error> {
     Ok(Outcome { round, error, packets: instants, dropped: 0, overflowed: 0 })
 }
 
-/// Reads the clock until each instant of the time `window` from `begin` on has passed. Returns how
-/// late the readings are that first show it, and the number of instants.
+/// Reads the clock until each instant of the time `window` from `begin` on has passed, or until
+/// there is no reading any more. Returns how late the readings are that first show it, and the
+/// number of instants.
 fn look(
     begin: Instant,
     window: Duration,
     rate: u64,
-    mut now: impl FnMut() -> Instant,
+    mut now: impl FnMut() -> Option<Instant>,
 ) -> (Latency, u64) {
     let (mut error, mut instants) = (Latency::default(), 0);
     let (mut due, end) = (begin, begin + window);
-    while due < end {
-        let now = now();
+    while due < end
+        && let Some(now) = now()
+    {
         while due <= now && due < end {
             error.record(now.since(due));
             instants += 1;
@@ -64,7 +77,7 @@ mod tests {
         let at = |tenths: u64| Instant(tenths * 100_000);
         let mut readings = [70, 75, 125, 130, 160].map(at).into_iter();
         let window = Duration::from_millis(10);
-        let (error, instants) = look(at(70), window, 1_000, || readings.next().expect("enough"));
+        let (error, instants) = look(at(70), window, 1_000, || readings.next());
         let found = error.percentiles().expect("samples");
         assert_eq!((instants, found.samples), (10, 10));
         // Durations are kept to 1 %.
