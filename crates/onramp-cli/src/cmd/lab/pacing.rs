@@ -27,6 +27,7 @@ use crate::report::table::dash;
 /// each instant, so that it comes on time. A measurement fails if packets are lost or duplicated.
 /// The path busy shows what the machine itself contributes: a thread reads the clock without end,
 /// and its error is the time from each instant of the same rate until it sees that this has passed.
+/// (Pages of --html leave it out.)
 ///
 /// Beside this (path onramp), datagrams of the same size go to a socket in another network
 /// namespace: through the same shapers of this kernel (path kernel), and through links with the

@@ -121,6 +121,11 @@ impl Document {
                 paths = rows_of_wire(&objects);
                 paths.iter().collect()
             }
+            // The busy thread sends nothing, so it has no place among the ways of packets.
+            "pacing" => objects
+                .into_iter()
+                .filter(|row| row.get("path").is_none_or(|path| path != "busy"))
+                .collect(),
             _ => objects,
         };
         let axis = axis(&objects);
@@ -397,10 +402,7 @@ impl Document {
             return base(&name, true);
         }
         let known = ["busylock", "llist"].into_iter().find(|name| mains().any(|m| m == *name));
-        // The busy thread of `onramp lab pacing` sends nothing, so no path is compared with it.
-        let sends = |name: &str| (self.kind.as_str(), name) != ("pacing", "busy");
-        let other = || mains().find(|name| !self.is_ours(name) && sends(name));
-        base(known.or_else(other)?, false)
+        base(known.or_else(|| mains().find(|name| !self.is_ours(name)))?, false)
     }
 
     /// Returns the labels of the keys, other than the axis, in which rows of the same design
