@@ -167,17 +167,7 @@ impl Following {
     ) -> bool {
         let is_it = |it: &&Follower| it.place == place && it.limit == limit;
         let followers = self.followers.lock();
-        followers.iter().filter(is_it).all(|it| self.has(it, share, Some((end, after))))
-    }
-
-    /// Whether a follower has a part. If it has it for a time, moves the end.
-    fn has(&self, it: &Follower, part: Part, ends: Option<(Instant, Part)>) -> bool {
-        (it.rate, it.burst, it.is_stale) == (part.rate, part.burst, false)
-            && match (ends, &it.lent) {
-                (None, None) => true,
-                (Some((end, after)), Some((lease, then))) => after == *then && lease.renew(end),
-                _ => false,
-            }
+        followers.iter().filter(is_it).all(|it| it.has(share, Some((end, after))))
     }
 
     fn give(
@@ -209,7 +199,7 @@ impl Following {
         ends: Option<(Instant, Part)>,
     ) -> Result<Option<Changing>, TcError> {
         let mut followers = self.followers.lock();
-        let lacks_it = |it: &&Follower| is_it(it) && !self.has(it, part, ends);
+        let lacks_it = |it: &&Follower| is_it(it) && !it.has(part, ends);
         let Some(first) = followers.iter().find(lacks_it) else {
             return Ok(None);
         };

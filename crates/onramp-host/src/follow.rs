@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use onramp_core::cmd::Operand;
-use onramp_core::{Change, Handle, Lease, Rate, Setup};
+use onramp_core::{Change, Handle, Instant, Lease, Rate, Setup};
 
 use crate::Reply;
 
@@ -35,6 +35,19 @@ pub(crate) struct Follower {
     /// For how long the device has the rate and the burst, and what it has afterwards; `None`: it
     /// keeps them.
     pub(crate) lent: Option<(Lease, Part)>,
+}
+
+impl Follower {
+    /// Whether the device has this part, for good or, with what comes afterwards, for a time. In
+    /// the latter case, moves the end.
+    pub(crate) fn has(&self, part: Part, ends: Option<(Instant, Part)>) -> bool {
+        (self.rate, self.burst, self.is_stale) == (part.rate, part.burst, false)
+            && match (ends, &self.lent) {
+                (None, None) => true,
+                (Some((end, after)), Some((lease, then))) => after == *then && lease.renew(end),
+                _ => false,
+            }
+    }
 }
 
 /// A part of a limit: a rate, and a burst in bytes (`None`: the one of the qdisc's or class's own
