@@ -13,7 +13,7 @@ use onramp::{Device, Handle, Link, Mapping};
 use onramp_fleet::Definition;
 use onramp_redis::{Engine, EngineError, JoinError, Limit, Member, join};
 
-use common::{PATIENCE, Server, eventually};
+use common::{Frozen, PATIENCE, Server, eventually};
 
 const RATE: u64 = 1_000_000;
 const FLOOR: u64 = 10_000;
@@ -68,6 +68,19 @@ impl Drop for Ends<'_> {
     }
 }
 
+/// Sends through a link twice what the limit allows, once `starts` is set and until `done` is set.
+/// What does not fit is dropped and counted.
+fn flood(link: &Link, starts: &AtomicBool, done: &AtomicBool) {
+    let mut sender = link.sender();
+    let flow = sender.flow_with(None, Mapping::Port(0));
+    while !done.load(Ordering::Relaxed) {
+        if starts.load(Ordering::Relaxed) {
+            (0..4).for_each(|_| _ = sender.try_send(&flow, &[0; 1_000]));
+        }
+        thread::sleep(Duration::from_millis(2));
+    }
+}
+
 /// Two links share a limit: the busy one gets what the idle one leaves, and both get their shares
 /// by weight when both are busy. When the engine dies, each has its floor.
 #[test]
@@ -80,22 +93,11 @@ fn links_share_a_limit() {
     let other = join(&second, ROOT, engine, member("b", 3)).expect("it has a rate");
     let (done, now, later) =
         (AtomicBool::new(false), AtomicBool::new(true), AtomicBool::new(false));
-    let send = |link: &Link, starts: &AtomicBool| {
-        let mut sender = link.sender();
-        let flow = sender.flow_with(None, Mapping::Port(0));
-        while !done.load(Ordering::Relaxed) {
-            if starts.load(Ordering::Relaxed) {
-                // More than the limit; what does not fit is dropped and counted.
-                (0..4).for_each(|_| _ = sender.try_send(&flow, &[0; 1_000]));
-            }
-            thread::sleep(Duration::from_millis(2));
-        }
-    };
     thread::scope(|scope| {
         // The senders end also if a wait fails.
         let end = Ends(&done);
-        scope.spawn(|| send(&first, &now));
-        scope.spawn(|| send(&second, &later));
+        scope.spawn(|| flood(&first, &now, &done));
+        scope.spawn(|| flood(&second, &later, &done));
         let shares = |least: u64, most: u64| {
             eventually(&format!("the first link has {least} to {most}"), || {
                 joined.share().limit == Limit::Set && (least..=most).contains(&rate(&first))
@@ -118,6 +120,46 @@ fn links_share_a_limit() {
     assert_eq!(rate(&first), 1, "nobody renews the lease");
     drop(other);
     eventually("the other has left", || rate(&second) == 1);
+}
+
+/// If the thread that sets the rate does not come to run, the link's port goes back to the floor by
+/// itself.
+#[test]
+fn a_share_ends_while_nobody_runs() {
+    let Some(server) = Server::start(&[]) else { return };
+    let engine = engine_with_limit(&server);
+    let link = link("qdisc replace root handle 1: tbf rate 1mbit burst 4kb latency 20ms");
+    let joined = join(&link, ROOT, engine, member("a", 1)).expect("it has a rate");
+    let (done, now) = (AtomicBool::new(false), AtomicBool::new(true));
+    // Whether the link passes so much in half a second, while so much is offered that it could pass
+    // most of the limit.
+    let passes = |least: u64, most: u64| {
+        let counted = || {
+            let stats = link.stats();
+            (link.now(), stats.sent_bytes, stats.submitted)
+        };
+        let (begin, sent, submitted) = counted();
+        thread::sleep(Duration::from_millis(500));
+        let (end, sent_then, submitted_then) = counted();
+        let rate = |count: u64| count * 1_000_000_000 / end.since(begin);
+        let offered = rate(1_000 * (submitted_then - submitted));
+        offered > RATE * 9 / 10 && (least..=most).contains(&rate(sent_then - sent))
+    };
+    let has_its_share = || (0..120).any(|_| passes(RATE * 8 / 10, RATE * 11 / 10));
+    thread::scope(|scope| {
+        // The sender ends also if a wait fails.
+        let end = Ends(&done);
+        scope.spawn(|| flood(&link, &now, &done));
+        assert!(has_its_share(), "at the beginning");
+        if let Some(frozen) = Frozen::threads("onramp-fleet") {
+            assert!((0..120).any(|_| passes(0, FLOOR * 2)), "never: its floor");
+            assert!(rate(&link) > RATE / 2, "only the port knows");
+            drop(frozen);
+            assert!(has_its_share(), "when the thread runs again");
+        }
+        drop(end);
+    });
+    joined.leave().expect("nothing went wrong");
 }
 
 /// A burst of the limit stands in place of the link's own until an operator takes it away or the

@@ -411,20 +411,26 @@ fn a_sender_with_a_window_gets_its_share() {
     assert_eq!(figures["seconds"].as_array().map(Vec::len), Some(3), "{figures}");
 }
 
-/// Fifty daemons with real traffic: whatever fails, they never send more than the bound, and they
-/// get the limit again. How fast that is depends on the machine, so it is no matter here.
+/// Fifty daemons with real traffic: whatever fails, they never send more than the bound. They get
+/// the limit again within two seconds, follow demands within half a second, and share by weight.
+/// For these times a scenario has three tries, because they depend on the machine, too.
 #[test]
 fn fifty_daemons_never_exceed_the_bound() {
-    let names = ["weights", "restarted", "killed", "cut", "delayed", "dead", "paused"];
-    let Some(figures) = scenarios(50, 50, &names) else { return };
-    assert_eq!(figures.len(), names.len());
-    for figures in figures {
+    let names =
+        ["weights", "steady", "restarted", "killed", "cut", "delayed", "dead", "frozen", "paused"];
+    let Some(tries) = scenarios(50, 50, &names) else { return };
+    for figures in &tries {
         assert!(figures["excess"].as_f64().expect("a number") <= 0.0, "{figures}");
         let scenario = figures["scenario"].as_str().expect("a name");
-        if ["killed", "delayed", "paused"].contains(&scenario) {
-            // Without the engine each of the 50 daemons has its floor of 100 kbit/s.
+        if ["killed", "delayed", "frozen", "paused"].contains(&scenario) {
+            // Without the engine, or without the threads that ask it, each of the 50 daemons has
+            // its floor of 100 kbit/s.
             let sent = figures["sent"].as_f64().expect("a number");
             assert!((0.02..0.2).contains(&sent), "{figures}");
         }
+    }
+    for name in names {
+        let its: Vec<_> = tries.iter().filter(|figures| figures["scenario"] == name).collect();
+        assert!(its.iter().any(|figures| figures["within"] == true), "{its:?}");
     }
 }

@@ -3,7 +3,7 @@
 #![allow(dead_code, reason = "each test program uses a part")]
 
 use std::fs::File;
-use std::io::Write as _;
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -128,6 +128,42 @@ pub(crate) struct Process(Child);
 impl Drop for Process {
     fn drop(&mut self) {
         let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Threads of this program that do not run while this value is there.
+pub(crate) struct Frozen(Child);
+
+impl Frozen {
+    /// Stops the threads whose names begin with `name`. Returns `None` if the machine has no
+    /// Python, or does not let a program stop another one's threads.
+    pub(crate) fn threads(name: &str) -> Option<Self> {
+        if !have("python3") {
+            return None;
+        }
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/common/freeze.py");
+        let mut python = Command::new("python3");
+        python.arg(script).args([&std::process::id().to_string(), name]);
+        let mut child =
+            python.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("python");
+        let mut number = String::new();
+        let output = child.stdout.as_mut().expect("it has a pipe");
+        BufReader::new(output).read_line(&mut number).expect("text");
+        if number.is_empty() {
+            child.wait().expect("it ended");
+            skip("redis: no permission to stop a thread by ptrace");
+            return None;
+        }
+        assert_ne!(number, "0\n", "there are threads with this name");
+        Some(Self(child))
+    }
+}
+
+impl Drop for Frozen {
+    fn drop(&mut self) {
+        // The end of its input.
+        drop(self.0.stdin.take());
         let _ = self.0.wait();
     }
 }
