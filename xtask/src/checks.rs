@@ -221,7 +221,7 @@ fn with_stress_tests() -> Result<Vec<String>, Failure> {
 /// Runs the soak example, which runs links under random faults. The arguments after `soak` go to
 /// the example.
 pub(crate) fn soak(args: &[String]) -> Outcome {
-    run_example(example("onramp", "soak").arg("--").args(args))
+    run_example(example("soak")?.args(args))
 }
 
 /// Runs the chaos example: many threads send, wait, fail and close links at the same time, and a
@@ -236,15 +236,14 @@ pub(crate) fn chaos(args: &[String]) -> Outcome {
             "chaos: without forks: ThreadSanitizer cannot follow the child of a threaded process"
         );
     }
-    let program =
-        || if sanitized { sanitized_example("chaos") } else { example("onramp", "chaos") };
+    let program = || if sanitized { Ok(sanitized_example("chaos")) } else { example("chaos") };
     // Pass the arguments to the self-test too, so that the example reports wrong arguments before
     // its self-test runs.
-    run_example(program().args(["--", "--self-test"]).args(args))?;
+    run_example(program()?.arg("--self-test").args(args))?;
     if has("--help") || has("--self-test") {
         return Ok(());
     }
-    run_example(program().arg("--").args(args))
+    run_example(program()?.args(args))
 }
 
 /// Runs an example program. If its exit status is 2, it has reported wrong arguments: then xtask
@@ -261,26 +260,29 @@ fn run_example(command: &mut Command) -> Outcome {
 /// Measures the profiles of `onramp wire` with real programs and sockets. The arguments are names
 /// of profiles; without one, all are measured.
 pub(crate) fn profiles(args: &[String]) -> Outcome {
-    let program = example("onramp-wire", "profiles");
-    let package = ["-p", "onramp-wire", "--example", "profiles"];
-    run(cargo(&["build", "--profile", "example"]).args(package))?;
+    let program = example("profiles")?;
     // A program with a low priority would measure how long it waits for a processor.
     let mut command = Command::new("nice");
-    command.args(["-n", "-15"]).arg(program.get_program()).args(program.get_args());
-    command.current_dir(root());
-    run_example(command.arg("--").args(args))
+    command.args(["-n", "-15"]).arg(program.get_program()).current_dir(root());
+    run_example(command.args(args))
 }
 
-/// Makes the `cargo run` command for an example that runs for minutes.
-fn example(package: &str, name: &str) -> Command {
-    cargo(&["run", "--profile", "example", "-p", package, "--example", name])
+/// Builds the examples that run for minutes, and makes the command that runs one of them. All are
+/// built at once, because cargo would build what they depend on anew for each package alone, with
+/// the features of that package.
+fn example(name: &str) -> Result<Command, Failure> {
+    let mut build = cargo(&["build", "--profile", "example", "-p", "onramp", "-p", "onramp-wire"]);
+    run(build.args(["--example", "soak", "--example", "chaos", "--example", "profiles"]))?;
+    let mut command = Command::new(root().join("target/example/examples").join(name));
+    command.current_dir(root());
+    Ok(command)
 }
 
 /// Makes the `cargo run` command for an example, built with ThreadSanitizer and an instrumented
-/// standard library.
+/// standard library; the arguments of the example may follow.
 fn sanitized_example(name: &str) -> Command {
     let mut command = cargo_nightly(&["run", "--release", "-Zbuild-std", "--target", TSAN_TARGET]);
-    command.args(["--target-dir", "target/tsan", "-p", "onramp", "--example", name]);
+    command.args(["--target-dir", "target/tsan", "-p", "onramp", "--example", name, "--"]);
     command
         .env("RUSTFLAGS", "-Zsanitizer=thread")
         .env("TSAN_OPTIONS", "halt_on_error=1")

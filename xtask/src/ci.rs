@@ -1,4 +1,4 @@
-//! Runs all checks, in two lanes at the same time. In each lane, checks that fail quickly come
+//! Runs all checks, in three lanes at the same time. In each lane, checks that fail quickly come
 //! first.
 
 use std::fs;
@@ -25,21 +25,26 @@ const CHECKS: &[Check] = &[
     ("test", || suite::run(&[])),
 ];
 
-/// The checks of the second lane, each of which builds in a folder that no check of the first lane
-/// uses (the last three in `target/example`), so that no check waits for cargo's lock on a folder.
-const BESIDE: &[Check] = &[
-    ("api", || api::run_api(&[])),
-    ("aarch64", checks::aarch64),
-    ("python", || python::run_python(&[])),
-    ("loom", || checks::loom(&[])),
-    ("mutants-loom", mutants::run_after_loom),
-    ("shuttle", || checks::shuttle(&[])),
-    ("miri", || checks::miri(&[])),
-    ("tsan", || checks::tsan(&[])),
-    ("package", checks::package),
-    ("soak", || checks::soak(&["--minutes".into(), "0.5".into()])),
-    ("chaos", || checks::chaos(&["--minutes".into(), "1".into()])),
-    ("profiles", || checks::profiles(&[])),
+/// The checks of the other lanes. A check builds in a folder that no check of another lane uses, so
+/// that no check waits for cargo's lock on a folder.
+const BESIDE: [&[Check]; 2] = [
+    &[
+        ("api", || api::run_api(&[])),
+        ("aarch64", checks::aarch64),
+        ("python", || python::run_python(&[])),
+        ("loom", || checks::loom(&[])),
+        ("mutants-loom", mutants::run_after_loom),
+        ("shuttle", || checks::shuttle(&[])),
+        ("miri", || checks::miri(&[])),
+        ("tsan", || checks::tsan(&[])),
+        ("package", checks::package),
+    ],
+    // These wait for time more than they use processors. All build in `target/example`.
+    &[
+        ("soak", || checks::soak(&["--minutes".into(), "0.5".into()])),
+        ("chaos", || checks::chaos(&["--minutes".into(), "1".into()])),
+        ("profiles", || checks::profiles(&[])),
+    ],
 ];
 
 /// What a check said, and how long it took.
@@ -53,9 +58,11 @@ pub(crate) fn run() -> Outcome {
     let in_ci = std::env::var_os("CI").is_some();
     let (results, took) = timed(|| {
         thread::scope(|scope| {
-            let beside = scope.spawn(second_lane);
+            let beside = BESIDE.map(|lane| scope.spawn(|| lane_beside(lane)));
             let mut results = first_lane();
-            results.extend(beside.join().expect("the second lane does not panic"));
+            for lane in beside {
+                results.extend(lane.join().expect("no lane panics"));
+            }
             results
         })
     });
@@ -89,11 +96,11 @@ fn first_lane() -> Vec<Checked> {
     CHECKS.iter().map(check).collect()
 }
 
-/// Runs each check of the second lane in a process of its own, and shows what it wrote when it has
-/// ended, so that the lines of two checks do not mix.
-fn second_lane() -> Vec<Checked> {
+/// Runs each check of a lane in a process of its own, and shows what it wrote when it has ended, so
+/// that the lines of two checks do not mix.
+fn lane_beside(lane: &[Check]) -> Vec<Checked> {
     let mut results: Vec<Checked> = Vec::new();
-    for (name, _) in BESIDE {
+    for (name, _) in lane {
         let (outcome, took) =
             timed(|| if may_run(name, &results) { process(name) } else { no_models() });
         results.push((*name, outcome, took));
@@ -137,10 +144,10 @@ fn last_lines(said: &str) -> String {
     lines[lines.len().saturating_sub(LINES)..].join("\n")
 }
 
-/// The command `cargo xtask ci-check NAME`: runs one check of the second lane.
+/// The command `cargo xtask ci-check NAME`: runs one check of the lanes beside the first.
 pub(crate) fn one(args: &[String]) -> Outcome {
     let [name] = args else { return Err(Failure::Failed("ci-check: name one check".into())) };
-    let found = BESIDE.iter().find(|(known, _)| known == name);
+    let found = BESIDE.iter().copied().flatten().find(|(known, _)| known == name);
     let unknown = || Failure::Failed(format!("ci-check: there is no check {name:?} beside"));
     let (_, check) = found.ok_or_else(unknown)?;
     check()
@@ -234,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn only_checks_of_the_second_lane_run_alone() {
+    fn only_checks_beside_the_first_lane_run_alone() {
         for args in [&["fmt".to_owned()][..], &[]] {
             assert!(matches!(one(args), Err(Failure::Failed(why)) if why.starts_with("ci-check")));
         }

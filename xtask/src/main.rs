@@ -30,7 +30,7 @@ usage: cargo xtask COMMAND
 
   test            install what the tests need (as root), run all tests, list the skipped ones
   repeat          run all tests many times beside busy loops: see --help
-  ci              run the checks that .ci/run runs, in two lanes at the same time
+  ci              run the checks that .ci/run runs, in three lanes at the same time
   tidy            check the project's own rules, which no compiler checks
   loom            run the models of onramp-queue under the model checker loom
   mutants         change the libraries in one place at a time; a test must fail each time; --help
