@@ -16,8 +16,7 @@
 //!
 //! And a share goes to the device together with its end: if the task comes late, the device changes
 //! to the floor by itself before its qdiscs release the next packet ([`Following::lend_share`]). If
-//! a command replaces the qdisc or class or gives it parameters, the next tick gives it an end
-//! again.
+//! the device gets its whole tree anew, the next tick gives it an end again.
 //!
 //! Which followers there are, the host says, and what they want, their counters say. No lease
 //! depends on either, so both may come late: a new follower begins when the command is done, and

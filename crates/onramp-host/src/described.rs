@@ -1,11 +1,12 @@
 //! The description of a device: what commands make it, and what other devices hinder it.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use onramp_core::Setup;
+use onramp_core::{Handle, Setup};
 
 use super::device::{Given, Value};
-use super::follow::Follower;
+use super::follow::{Follower, WORD};
 use super::netdev::{Netdev, Netdevs};
 
 /// The description of a device, as far as commands can set its properties.
@@ -59,6 +60,9 @@ impl Described {
             made += &format!(" peer name {} numtxqueues {}", peer.name, peer.queues);
         }
         let ends = || [Some(device), peer].into_iter().flatten();
+        // Under the lock, so that the tree has the rates of which the followers know.
+        let followers = device.followers.lock();
+        let (tree, followers) = (device.link.setup(), followers.clone());
         Self {
             name: device.name.clone(),
             made,
@@ -73,9 +77,30 @@ impl Described {
             is_address_given: device.is_address_given,
             is_configured: device.is_configured,
             up: device.up,
-            tree: device.link.setup(),
-            followers: device.followers.lock().clone(),
+            tree,
+            followers,
         }
+    }
+
+    /// Returns those lines of the tree in which rates follow shares, each with the line as a person
+    /// would have written it: with the names of limits in place of shares, and with the qdisc's or
+    /// class's own burst in place of the limit's.
+    pub(super) fn with_names(&self) -> Vec<(String, String)> {
+        let mut places: BTreeMap<Handle, Vec<(&str, String)>> = BTreeMap::new();
+        for it in &self.followers {
+            let text = match it.weight {
+                1 => format!("{WORD} {}", it.limit),
+                weight => format!("{WORD} {}:{weight}", it.limit),
+            };
+            let edits = places.entry(it.place).or_default();
+            edits.push((it.key, text));
+            edits.extend(it.own.iter().cloned());
+        }
+        let lines = places.into_iter().filter_map(|(place, texts)| {
+            let edits: Vec<_> = texts.iter().map(|(key, text)| (*key, text.as_str())).collect();
+            Some((self.tree.line("add", place, &[])?, self.tree.line("add", place, &edits)?))
+        });
+        lines.collect()
     }
 
     pub(super) fn all(devices: &Netdevs) -> Vec<Self> {

@@ -5,14 +5,12 @@
 //! example with the crate `onramp-fleet`. A share may have to be lowered at a certain time, so
 //! [`Following`] sets shares without the host, which a command may use for many seconds.
 
-use std::collections::BTreeMap;
-
 use onramp::{Changing, Link, PortError};
 use onramp_core::view::Counted;
-use onramp_core::{Handle, Instant, Rate, Setup};
+use onramp_core::{Handle, Instant, Rate};
 
 use crate::Host;
-use crate::follow::{Follower, List, Part, WORD, exact, keys};
+use crate::follow::{Follower, Lent, List, Part, borrowed, edits, keys};
 use crate::netdev::Netdev;
 use crate::tc::TcError;
 
@@ -41,27 +39,6 @@ pub struct Share {
 }
 
 impl Netdev {
-    /// Returns those lines of the tree in which rates follow shares, each with the line as a person
-    /// would have written it: with the names of limits in place of shares, and with the qdisc's or
-    /// class's own burst in place of the limit's. `setup` is the description of the device's tree.
-    pub(crate) fn with_names(&self, setup: &Setup) -> Vec<(String, String)> {
-        let mut places: BTreeMap<Handle, Vec<(&str, String)>> = BTreeMap::new();
-        for it in self.followers.lock().iter() {
-            let text = match it.weight {
-                1 => format!("{WORD} {}", it.limit),
-                weight => format!("{WORD} {}:{weight}", it.limit),
-            };
-            let edits = places.entry(it.place).or_default();
-            edits.push((it.key, text));
-            edits.extend(it.own.iter().cloned());
-        }
-        let lines = places.into_iter().filter_map(|(place, texts)| {
-            let edits: Vec<_> = texts.iter().map(|(key, text)| (*key, text.as_str())).collect();
-            Some((setup.line("add", place, &[])?, setup.line("add", place, &edits)?))
-        });
-        lines.collect()
-    }
-
     /// Takes over the shares that the same rates have on another device: `there` follows the same
     /// limits at the same places.
     pub(crate) fn keep_shares(&self, there: &Self) {
@@ -136,8 +113,9 @@ impl Following {
     /// the same parts for a time already, this only moves the end to a later time, and waits for
     /// nothing.
     ///
-    /// A command that replaces or deletes the qdisc or class, or gives it parameters, leaves it
-    /// without an end; the next call of `lend_share` gives it one again.
+    /// A command that gives the qdisc or class other options, or replaces it, keeps the share and
+    /// the end. If the device gets its whole tree anew ([`Host::configure`]), the share is without
+    /// an end until the next call of `lend_share`.
     ///
     /// # Errors
     ///
@@ -165,9 +143,9 @@ impl Following {
         end: Instant,
         after: Part,
     ) -> bool {
-        let is_it = |it: &&Follower| it.place == place && it.limit == limit;
-        let followers = self.followers.lock();
-        followers.iter().filter(is_it).all(|it| it.has(share, Some((end, after))))
+        let is_it = |it: &Follower| it.place == place && it.limit == limit;
+        let mut followers = self.followers.lock();
+        followers.iter_mut().filter(|it| is_it(it)).all(|it| it.has(share, Some((end, after))))
     }
 
     fn give(
@@ -199,24 +177,13 @@ impl Following {
         ends: Option<(Instant, Part)>,
     ) -> Result<Option<Changing>, TcError> {
         let mut followers = self.followers.lock();
-        let lacks_it = |it: &&Follower| is_it(it) && !it.has(part, ends);
-        let Some(first) = followers.iter().find(lacks_it) else {
+        let lacks_it = |it: &mut Follower| is_it(it) && !it.has(part, ends);
+        let Some(place) = followers.iter_mut().find_map(|it| lacks_it(it).then_some(it.place))
+        else {
             return Ok(None);
         };
-        let (place, own) = (first.place, first.own.clone());
-        let (keys, setup) = (keys(&followers, place), self.link.setup());
-        let edits = |part: Part| {
-            let rate = exact(part.rate);
-            let rates = keys.iter().map(|key| (*key, rate.clone()));
-            let bursts: Vec<(&str, String)> = match part.burst {
-                None => own.clone(),
-                Some(bytes) => {
-                    let options = setup.burst_options(place, &keys);
-                    options.iter().map(|option| (option.key, option.text(bytes))).collect()
-                }
-            };
-            rates.chain(bursts).collect::<Vec<_>>()
-        };
+        let setup = self.link.setup();
+        let edits = |part: Part| edits(&setup, &followers, place, part);
         let (now, then) = (edits(part), ends.map(|(end, after)| (end, after, edits(after))));
         let line = setup.line("adjust", place, &borrowed(&now));
         drop(setup);
@@ -227,7 +194,9 @@ impl Following {
                 .map(|begun| begun.map(|(_, changing)| (None, changing))),
             Some((end, after, then)) => {
                 let begun = self.link.begin_lease(place, &borrowed(&now), *end, &borrowed(then));
-                begun.map(|begun| begun.map(|(lease, changing)| (Some((lease, *after)), changing)))
+                let (end, after) = (*end, *after);
+                let lent = |lease| Some(Lent { lease, end, after });
+                begun.map(|begun| begun.map(|(lease, changing)| (lent(lease), changing)))
             }
         };
         let begun = match begun {
@@ -273,11 +242,6 @@ impl Following {
         }
         shares
     }
-}
-
-/// Returns edits as a line of `tc` takes them.
-fn borrowed<'e>(edits: &'e [(&'static str, String)]) -> Vec<(&'e str, &'e str)> {
-    edits.iter().map(|(key, text)| (*key, text.as_str())).collect()
 }
 
 impl Host {

@@ -7,6 +7,7 @@ use onramp_core::cmd::Operand;
 use onramp_core::{Change, Handle, Instant, Lease, Rate, Setup};
 
 use crate::Reply;
+use crate::tc::Configured;
 
 /// The word in a command of `tc` before the name of a limit.
 pub(crate) const WORD: &str = "fleet";
@@ -32,22 +33,43 @@ pub(crate) struct Follower {
     /// Whether the device may have another rate or burst than this says, so that they have to be
     /// set again.
     pub(crate) is_stale: bool,
-    /// For how long the device has the rate and the burst, and what it has afterwards; `None`: it
-    /// keeps them.
-    pub(crate) lent: Option<(Lease, Part)>,
+    /// For how long the device has the rate and the burst; `None`: it keeps them.
+    pub(crate) lent: Option<Lent>,
 }
 
 impl Follower {
     /// Whether the device has this part, for good or, with what comes afterwards, for a time. In
     /// the latter case, moves the end.
-    pub(crate) fn has(&self, part: Part, ends: Option<(Instant, Part)>) -> bool {
+    pub(crate) fn has(&mut self, part: Part, ends: Option<(Instant, Part)>) -> bool {
         (self.rate, self.burst, self.is_stale) == (part.rate, part.burst, false)
-            && match (ends, &self.lent) {
+            && match (ends, &mut self.lent) {
                 (None, None) => true,
-                (Some((end, after)), Some((lease, then))) => after == *then && lease.renew(end),
+                (Some((end, after)), Some(lent)) => {
+                    lent.end = lent.end.max(end);
+                    after == lent.after && lent.lease.renew(end)
+                }
                 _ => false,
             }
     }
+
+    const fn part(&self) -> Part {
+        Part { rate: self.rate, burst: self.burst }
+    }
+
+    /// Whether a command names here what this follows already.
+    fn is(&self, place: Handle, key: Option<&str>, named: &Named<'_>) -> bool {
+        (self.place, Some(self.key)) == (place, key)
+            && (self.limit.as_str(), self.weight) == (named.limit, named.weight)
+    }
+}
+
+/// Until when a device has a part of a limit, and what it has afterwards.
+#[derive(Clone, Debug)]
+pub(crate) struct Lent {
+    pub(crate) lease: Lease,
+    /// The end of the lease, by the clock of the device's link.
+    pub(crate) end: Instant,
+    pub(crate) after: Part,
 }
 
 /// A part of a limit: a rate, and a burst in bytes (`None`: the one of the qdisc's or class's own
@@ -76,6 +98,8 @@ impl List {
 
 /// A limit's name and weight in a command, with the name of the option that they stand behind.
 pub(crate) struct Named<'w> {
+    /// The place of the rate among the words.
+    at: usize,
     pub(crate) option: &'w str,
     pub(crate) limit: &'w str,
     pub(crate) weight: u32,
@@ -128,8 +152,8 @@ pub(crate) fn take<'w>(
             let why = "this host belongs to no fleet; `onramp daemon --fleet URL` joins one";
             return Err(wrong(why));
         }
+        named.push(Named { at: line.len(), option: before, limit, weight: 1 });
         line.push(exact(UNKNOWN));
-        named.push(Named { option: before, limit, weight: 1 });
     }
     for name in &mut named {
         let given = weights.iter().find(|(limit, _)| *limit == name.limit);
@@ -140,7 +164,7 @@ pub(crate) fn take<'w>(
 
 /// Checks that each limit of a command stands in place of a rate that can change, and that nothing
 /// would send more than its share after the command. `words` are the words of `line` from the
-/// device on.
+/// device on. Returns the qdisc or class to which the command gives options.
 ///
 /// # Errors
 ///
@@ -152,7 +176,7 @@ pub(crate) fn check(
     words: &[String],
     named: &[Named<'_>],
     followers: &[Follower],
-) -> Result<(), Reply> {
+) -> Result<Option<Handle>, Reply> {
     let mut setup = setup.clone();
     let elsewhere = |name: &Named<'_>| {
         wrong(&format!(
@@ -165,7 +189,7 @@ pub(crate) fn check(
         Err(error) => {
             let at = named.iter().find(|_| error.value == exact(UNKNOWN));
             // Another error is reported when the command is carried out.
-            return at.map_or(Ok(()), |name| Err(elsewhere(name)));
+            return at.map_or(Ok(None), |name| Err(elsewhere(name)));
         }
     };
     let is_rate = |name: &&Named<'_>| {
@@ -174,7 +198,7 @@ pub(crate) fn check(
     if let Some(name) = named.iter().find(|name| !is_rate(name)) {
         return Err(elsewhere(name));
     }
-    let Some(place) = place else { return Ok(()) };
+    let Some(place) = place else { return Ok(None) };
     // Some options may be given twice, and then the last one counts.
     let has_share = |name: &&Named<'_>| {
         let key = setup.rate_option(place, name.option).unwrap_or_default();
@@ -191,18 +215,37 @@ pub(crate) fn check(
     for name in named {
         follows.extend(setup.rate_option(place, name.option).map(|key| (key, name.limit)));
     }
-    let Some((_, limit)) = follows.first().copied() else { return Ok(()) };
+    let Some((_, limit)) = follows.first().copied() else { return Ok(Some(place)) };
     if follows.iter().any(|(_, other)| *other != limit) {
         return Err(wrong("a qdisc or class follows one limit, but these are two"));
     }
     let keys: Vec<&str> = follows.iter().map(|(key, _)| *key).collect();
     match setup.escapes(place, &keys) {
-        None => Ok(()),
+        None => Ok(Some(place)),
         Some(why) if named.is_empty() => {
             let err = format!("Error: {place} follows the limit {limit} of a fleet, but {why}.\n");
             Err(Reply { code: 255, err, ..Reply::default() })
         }
         Some(why) => Err(wrong(why)),
+    }
+}
+
+/// Puts the present share into the words of a command that names the limit which the rate at
+/// `place` follows already: it is no new member of the limit, so it keeps what it has. `setup` is
+/// the description of the device's tree before the command.
+pub(crate) fn keep(
+    words: &mut [String],
+    setup: &Setup,
+    place: Handle,
+    named: &[Named<'_>],
+    followers: &[Follower],
+) {
+    for name in named {
+        let key = setup.rate_option(place, name.option);
+        let same = followers.iter().find(|it| it.is(place, key, name));
+        if let Some(same) = same {
+            words[name.at] = exact(same.rate);
+        }
     }
 }
 
@@ -218,22 +261,22 @@ pub(crate) fn note(
 ) {
     if let Some(place) = place(change) {
         let given = given(setup, place, line);
-        followers.retain(|it| it.place != place || !given.contains(&it.key));
+        let is_given = |it: &mut Follower| it.place == place && given.contains(&it.key);
+        let before: Vec<Follower> = followers.extract_if(.., is_given).collect();
         for name in named {
             let Some(key) = setup.rate_option(place, name.option) else { continue };
-            let (limit, weight, rate) = (name.limit.to_owned(), name.weight, UNKNOWN);
-            let (burst, own, is_stale, lent) = (None, Vec::new(), false, None);
-            followers.push(Follower {
+            let same = before.iter().find(|it| it.is(place, Some(key), name));
+            followers.push(same.cloned().unwrap_or_else(|| Follower {
                 place,
                 key,
-                limit,
-                weight,
-                rate,
-                burst,
-                own,
-                is_stale,
-                lent,
-            });
+                limit: name.limit.to_owned(),
+                weight: name.weight,
+                rate: UNKNOWN,
+                burst: None,
+                own: Vec::new(),
+                is_stale: false,
+                lent: None,
+            }));
         }
         // A command that gives a rate of `tbf` or `htb` sets all bursts that it does not give
         // back to their defaults, so what is there now is the command's.
@@ -258,6 +301,55 @@ pub(crate) fn note(
         let is_touched = own == Some(it.place) || gone.contains(&it.place.major);
         !is_touched || setup.rate_option(it.place, it.key).is_some()
     });
+}
+
+/// Gives those qdiscs and classes an end again whose lease a command has ended, as it gave them
+/// other options: the same end, by which they have the same share.
+pub(crate) fn lend_again(tree: &dyn Configured, followers: &mut [Follower]) {
+    let is_over = |it: &&Follower| it.lent.as_ref().is_some_and(|lent| lent.lease.is_over());
+    let places: BTreeSet<Handle> = followers.iter().filter(is_over).map(|it| it.place).collect();
+    for place in places {
+        let at = |it: &&Follower| it.place == place;
+        let Some((first, lent)) =
+            followers.iter().find(at).and_then(|it| Some((it, it.lent.clone()?)))
+        else {
+            continue;
+        };
+        let setup = tree.setup();
+        let [now, after] =
+            [first.part(), lent.after].map(|part| edits(&setup, followers, place, part));
+        drop(setup);
+        let lease = tree.lend(place, &borrowed(&now), lent.end, &borrowed(&after));
+        for it in followers.iter_mut().filter(|it| it.place == place) {
+            // Without a lease, the share is set again at the next tick.
+            it.lent = lease.clone().map(|lease| Lent { lease, ..lent.clone() });
+        }
+    }
+}
+
+/// Returns the names and values of the options by which a qdisc or class has a part.
+pub(crate) fn edits(
+    setup: &Setup,
+    followers: &[Follower],
+    place: Handle,
+    part: Part,
+) -> Vec<(&'static str, String)> {
+    let keys = keys(followers, place);
+    let rates = keys.iter().map(|key| (*key, exact(part.rate)));
+    let bursts: Vec<_> = match part.burst {
+        None => followers.iter().find(|it| it.place == place).map(|it| it.own.clone()),
+        Some(bytes) => {
+            let options = setup.burst_options(place, &keys);
+            Some(options.iter().map(|option| (option.key, option.text(bytes))).collect())
+        }
+    }
+    .unwrap_or_default();
+    rates.chain(bursts).collect()
+}
+
+/// Returns edits as a line of `tc` takes them.
+pub(crate) fn borrowed<'e>(edits: &'e [(&'static str, String)]) -> Vec<(&'e str, &'e str)> {
+    edits.iter().map(|(key, text)| (*key, text.as_str())).collect()
 }
 
 /// Returns the names of the rates at `place` that follow a limit.

@@ -1,13 +1,9 @@
 //! Writes the configuration of a host as the commands that make it again.
 
 use std::collections::HashMap;
-use std::sync::Arc;
-
-use onramp_core::Setup;
 
 use super::configure::Progress;
 use super::described::Described;
-use super::netdev::Netdev;
 use super::{Host, Reply};
 
 const USAGE: &str = "Usage: onramp save [ dev NAME ]\n";
@@ -47,16 +43,6 @@ impl Host {
     /// assert_eq!(other.save(None).expect("it can be saved").join("\n"), saved);
     /// ```
     pub fn save(&self, device: Option<&str>) -> Result<Vec<String>, Reply> {
-        self.save_by(device, |device| device.link.setup())
-    }
-
-    /// Does the same as [`save`](Self::save). `setup` returns the description of a device's tree;
-    /// it is called once for each device with rates that follow limits.
-    fn save_by(
-        &self,
-        device: Option<&str>,
-        mut setup: impl FnMut(&Netdev) -> Arc<Setup>,
-    ) -> Result<Vec<String>, Reply> {
         let mut wanted = Described::all(&self.devices);
         if let Some(name) = device {
             let is_it = |it: &Described| it.name == name || it.peer.as_deref() == Some(name);
@@ -75,9 +61,8 @@ impl Host {
         // A tree that is made as a whole has the sign `+` in front of its lines, and the default
         // tree that it replaces has no lines.
         let plain = |step: String| step.strip_prefix("+ ").map(str::to_owned).unwrap_or(step);
-        let followed = self.devices.iter().filter(|device| !device.followers.lock().is_empty());
         let mut named: HashMap<String, String> =
-            followed.flat_map(|device| device.with_names(&setup(device))).collect();
+            wanted.iter().flat_map(Described::with_names).collect();
         let step = |step| {
             let step = plain(step);
             let line = step.strip_prefix("tc ").and_then(|line| named.remove(line));
@@ -104,46 +89,5 @@ impl Host {
             }
             Err(reply) => reply,
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::path::Path;
-
-    use super::*;
-
-    /// Returns how many trees are looked up to save a host of `devices` devices, each with two
-    /// classes whose rates are `rate`.
-    fn lookups(devices: usize, rate: &str) -> usize {
-        let mut host = Host::new();
-        host.set_in_fleet(true);
-        for number in 0..devices {
-            for line in [
-                format!("ip link add d{number} type dummy"),
-                format!("tc qdisc add dev d{number} root handle 1: htb"),
-                format!("tc class add dev d{number} parent 1: classid 1:1 htb rate {rate}"),
-                format!("tc class add dev d{number} parent 1: classid 1:2 htb rate {rate}"),
-            ] {
-                let words: Vec<&str> = line.split(' ').collect();
-                assert_eq!(host.exec(&words, Path::new("/")).code, 0, "{line}");
-            }
-        }
-        let mut calls = 0;
-        let saved = host.save_by(None, |device| {
-            calls += 1;
-            device.link.setup()
-        });
-        let saved = saved.expect("it can be saved");
-        assert_eq!(saved.len(), devices * 4);
-        let word = format!(" htb rate {rate}");
-        assert_eq!(saved.iter().filter(|line| line.ends_with(&word)).count(), devices * 2);
-        calls
-    }
-
-    #[test]
-    fn the_work_grows_with_the_number_of_devices_and_not_faster() {
-        assert_eq!([3, 12].map(|devices| lookups(devices, "5mbit")), [0, 0]);
-        assert_eq!([3, 12].map(|devices| lookups(devices, "fleet a:2")), [3, 12]);
     }
 }

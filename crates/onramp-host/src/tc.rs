@@ -17,7 +17,7 @@ use onramp_core::cmd::{
 use onramp_core::filter::FilterSpec;
 use onramp_core::show::{Out, Style};
 use onramp_core::view::{Listed, QdiscView, Query};
-use onramp_core::{Change, ConfigError, Fault, Handle, Kinds, Setup};
+use onramp_core::{Change, ConfigError, Fault, Handle, Instant, Kinds, Lease, Setup};
 
 use crate::Reply;
 use crate::follow::{self, List};
@@ -58,6 +58,17 @@ pub(crate) trait Configured: fmt::Debug {
     /// Carries out a line of `tc` that changes the tree, as [`Link::begin_change`] does. `None`:
     /// there is nothing to wait for.
     fn begin_change(&self, line: &str) -> Result<(Change, Option<Changing>), PortError>;
+    /// Gives a qdisc or class other values of options until `end`, and then `after`, as
+    /// [`Link::begin_lease`] does. `None`: this has not happened.
+    fn lend(
+        &self,
+        _place: Handle,
+        _edits: &[(&str, &str)],
+        _end: Instant,
+        _after: &[(&str, &str)],
+    ) -> Option<Lease> {
+        None
+    }
 }
 
 impl Configured for Link {
@@ -76,6 +87,17 @@ impl Configured for Link {
     fn begin_change(&self, line: &str) -> Result<(Change, Option<Changing>), PortError> {
         let (change, changing) = Self::begin_change(self, line)?;
         Ok((change, Some(changing)))
+    }
+
+    fn lend(
+        &self,
+        place: Handle,
+        edits: &[(&str, &str)],
+        end: Instant,
+        after: &[(&str, &str)],
+    ) -> Option<Lease> {
+        // The ports make the change even if nobody waits for them.
+        self.begin_lease(place, edits, end, after).ok().flatten().map(|(lease, _)| lease)
     }
 }
 
@@ -280,10 +302,10 @@ fn switches<'a, 'w>(mut words: &'a [&'w str]) -> Result<(Style, &'a [&'w str]), 
 fn change(devices: &mut dyn Targets, object: &str, verb: &str, words: &[&str]) -> Done {
     let name = words.iter().position(|word| *word == "dev").and_then(|at| words.get(at + 1));
     one_by_one(object, words)?;
-    let (words, named) = follow::take(devices.is_in_fleet(), words)?;
+    let (mut words, named) = follow::take(devices.is_in_fleet(), words)?;
     // As `tc` does, report a device that does not exist only if the line has no other error.
     let line = format!("{object} {verb} {}", words.join(" "));
-    let line = line.trim_end().to_owned();
+    let mut line = line.trim_end().to_owned();
     let Some(target) = name.and_then(|name| devices.target(name)) else {
         return Err(no_device(devices.kinds(), &line, name.copied()));
     };
@@ -296,11 +318,16 @@ fn change(devices: &mut dyn Targets, object: &str, verb: &str, words: &[&str]) -
     let mut followers = target.followers.map(List::lock);
     let following = followers.as_deref().map_or(&[][..], Vec::as_slice);
     if changes && !following.is_empty() || !named.is_empty() {
-        follow::check(&target.tree.setup(), &line, &words, &named, following)?;
+        let setup = target.tree.setup();
+        if let Some(place) = follow::check(&setup, &line, &words, &named, following)? {
+            follow::keep(&mut words, &setup, place, &named, following);
+            line = format!("{object} {verb} {}", words.join(" "));
+        }
     }
     let (change, changing) = target.tree.begin_change(&line)?;
     if let Some(followers) = followers.as_deref_mut() {
         follow::note(followers, &target.tree.setup(), &words, &change, &named);
+        follow::lend_again(target.tree, followers);
     }
     drop(followers);
     let comes_in = matches!(change, Change::Filters(at) if target.tree.setup().is_ingress(at));

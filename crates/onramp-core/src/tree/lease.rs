@@ -58,6 +58,13 @@ impl Lease {
         false
     }
 
+    /// Whether the lease is over, in the sense of [`renew`](Self::renew).
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        // Relaxed: as in `renew`.
+        self.0.load(Ordering::Relaxed) == OVER
+    }
+
     /// Ends the lease if its time has come. Returns until when it holds; `None`: it is over.
     fn check(&self, now: Instant) -> Option<Instant> {
         // Relaxed: as in `renew`.

@@ -1,6 +1,8 @@
 //! Rates that follow shares of a fleet's limits.
 
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::Duration;
 
 use onramp_core::{Handle, Rate};
@@ -351,4 +353,99 @@ fn a_share_that_was_lent_ends_in_the_device() {
     assert!(!sender.flush(Duration::from_millis(50)), "at 800 bit/s, a packet takes 10 s");
     let stats = link.stats();
     assert!(stats.sent <= 2 && stats.held >= 48, "{stats:?}");
+}
+
+/// A command that repeats the name of the limit, to change something else, leaves the share as it
+/// is. One that names another limit, or gives another weight, is a new member without a share.
+#[test]
+fn a_command_keeps_the_share() {
+    let mut host = host();
+    let rates = |host: &mut Host| {
+        let listed = out(host, "tc class show dev d0");
+        let words: Vec<&str> = listed.split_whitespace().collect();
+        let after =
+            |word| words.iter().position(|it| *it == word).map(|at| words[at + 1].to_owned());
+        ["rate", "ceil", "prio"].map(|word| after(word).unwrap_or_default())
+    };
+    let class = |verb: &str, options: &str| {
+        format!("tc class {verb} dev d0 parent 1: classid 1:10 htb {options}")
+    };
+    all(
+        &mut host,
+        &[
+            "tc qdisc add dev d0 root handle 1: htb default 10",
+            &class("add", "rate fleet a ceil fleet a"),
+        ],
+    );
+    host.set_share("d0", CLASS, "a", mbit(8), None).expect("a rate");
+    for verb in ["change", "replace"] {
+        let prio = if verb == "change" { "3" } else { "5" };
+        all(&mut host, &[&class(verb, &format!("rate fleet a ceil fleet a prio {prio}"))]);
+        assert_eq!(rates(&mut host), ["8Mbit", "8Mbit", prio]);
+    }
+    all(&mut host, &[&class("change", "rate 4mbit ceil fleet a")]);
+    assert_eq!(rates(&mut host)[..2], ["4Mbit", "8Mbit"]);
+    all(&mut host, &[&class("change", "rate fleet a:2 ceil fleet a:2")]);
+    assert_eq!(rates(&mut host)[..2], ["8bit", "8bit"], "another weight");
+    host.set_share("d0", CLASS, "a", mbit(8), None).expect("a rate");
+    all(&mut host, &[&class("change", "rate fleet b ceil fleet b")]);
+    assert_eq!(rates(&mut host)[..2], ["8bit", "8bit"], "another limit");
+}
+
+/// A command that changes or replaces what has a share for a time leaves it the share until the
+/// same end.
+#[test]
+fn a_command_keeps_the_end() {
+    let mut host = host();
+    let root = Handle::new(1, 0);
+    let tbf = |verb: &str, limit: &str| {
+        format!("tc qdisc {verb} dev d0 root handle 1: tbf rate fleet a burst 2000 limit {limit}")
+    };
+    all(&mut host, &[&tbf("add", "9mb")]);
+    let [following] = &host.following()[..] else { panic!("one device has a rate") };
+    let part = |bits| Part { rate: Rate::bits_per_second(bits), burst: None };
+    let (much, little) = (part(8_000_000_000), part(800));
+    let lent = following.now() + Duration::from_secs(3_600);
+    for verb in ["change", "replace"] {
+        following.lend_share(root, "a", much, lent, little).expect("a share");
+        all(&mut host, &[&tbf(verb, "8mb")]);
+        assert!(following.renew_share(root, "a", much, lent, little), "{verb}");
+        assert!(out(&mut host, "tc qdisc show dev d0").contains("rate 8Gbit"), "{verb}");
+    }
+    // The end comes while the command is carried out.
+    following.set_share(root, "a", much.rate, None).expect("a share");
+    following.lend_share(root, "a", much, following.now(), little).expect("a share");
+    all(&mut host, &[&tbf("change", "9mb")]);
+    let link = host.link("d0").expect("it is there");
+    let mut sender = link.sender();
+    let flow = sender.flow(None);
+    for _ in 0..50 {
+        sender.try_send(&flow, &[0; 1_000]).expect("it has room");
+    }
+    assert!(!sender.flush(Duration::from_millis(50)), "at 800 bit/s, a packet takes 10 s");
+    assert!(link.stats().sent <= 2, "{:?}", link.stats());
+}
+
+/// However often shares change while a host is saved, the lines have the names of limits.
+#[test]
+fn what_is_saved_has_the_names_while_shares_change() {
+    let mut host = host();
+    all(
+        &mut host,
+        &["tc qdisc add dev d0 root handle 1: tbf rate fleet a burst 20kb latency 50ms"],
+    );
+    let following = host.following().remove(0);
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            for round in (1..).take_while(|_| !done.load(Ordering::Relaxed)) {
+                let share = mbit(1 + round % 100);
+                following.set_share(Handle::new(1, 0), "a", share, None).expect("a rate");
+            }
+        });
+        let saves = (0..300).map(|_| host.save(None).expect("it can be saved").join("\n"));
+        let saved = saves.filter(|saved| saved.contains(" rate fleet a ")).count();
+        done.store(true, Ordering::Relaxed);
+        assert_eq!(saved, 300);
+    });
 }
