@@ -544,6 +544,47 @@ fn a_host_cannot_change_limits() {
     fleet.wait_full();
 }
 
+/// With the users of the README and a file of all changes, a restart keeps the limits.
+#[test]
+fn limits_outlive_a_restart_with_roles() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let users: String = include_str!("../README.md")
+        .lines()
+        .skip_while(|line| !line.starts_with("user host "))
+        .take_while(|line| line.starts_with("user "))
+        .map(|line| line.replace("PASSWORD", "secret") + "\n")
+        .collect();
+    assert_eq!(users.lines().count(), 3, "{users}");
+    let file = folder.path().join("users.acl");
+    std::fs::write(&file, users).expect("the folder is ours");
+    let file = file.to_str().expect("text");
+    let keeps = ["--appendonly", "yes", "--appendfsync", "always", "--aclfile", file];
+    let Some(mut server) = Server::start(&keeps) else { return };
+    let engine = |user: &str| {
+        let url = format!("{}?user={user}&pass=secret", server.url());
+        Engine::new(&url, None).expect("a URL").with_patience(PATIENCE)
+    };
+    let (operator, host) = (engine("operator"), engine("host"));
+    let open = Engine::new(&server.url(), None).expect("a URL").with_patience(PATIENCE);
+    let runtime = runtime();
+    let (kept, gone) = (limit(RATE, 8, None), limit(2 * RATE, 8, None));
+    runtime.block_on(async {
+        operator.set("kept", &limit(3 * RATE, 8, None)).await.expect("it may");
+        operator.set("kept", &kept).await.expect("it may");
+        operator.set("gone", &gone).await.expect("it may");
+        operator.delete("gone").await.expect("it may");
+    });
+    server.kill();
+    server.again();
+    runtime.block_on(async {
+        let limits = host.limits().await.expect("it may");
+        let limits: Vec<_> = limits.iter().collect();
+        assert!(matches!(limits[..], [("kept", found)] if *found == kept), "{limits:?}");
+        let refused = open.limits().await;
+        assert!(matches!(refused, Err(EngineError::Denied(_))), "{refused:?}");
+    });
+}
+
 /// A host's user may write anything into a ledger: operators' tools hear of it, and go on.
 #[test]
 fn what_a_hostile_host_writes_into_a_ledger() {
