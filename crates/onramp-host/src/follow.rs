@@ -7,7 +7,7 @@ use onramp_core::cmd::Operand;
 use onramp_core::{Change, Handle, Instant, Lease, Rate, Setup};
 
 use crate::Reply;
-use crate::tc::Configured;
+use crate::configured::Configured;
 
 /// The word in a command of `tc` before the name of a limit.
 pub(crate) const WORD: &str = "fleet";

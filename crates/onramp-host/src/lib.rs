@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod configure;
+mod configured;
 mod described;
 mod device;
 mod event;

@@ -9,19 +9,18 @@ mod link;
 mod tree;
 
 use std::fmt;
-use std::sync::Arc;
 
 use onramp_core::cmd::{
     INGRESS, OBJECTS, ROOT, is_short_for, parse_classid, parse_qdisc_handle, unshorten,
 };
-use onramp_core::filter::FilterSpec;
 use onramp_core::show::{Out, Style};
-use onramp_core::view::{Listed, QdiscView, Query};
-use onramp_core::{Change, ConfigError, Fault, Handle, Instant, Kinds, Lease, Setup};
+use onramp_core::view::{Listed, Query};
+use onramp_core::{Change, ConfigError, Fault, Kinds, Setup};
 
 use crate::Reply;
+use crate::configured::Configured;
 use crate::follow::{self, List};
-use onramp::{Changing, Link, PortError};
+use onramp::{Changing, PortError};
 
 pub use self::link::tc;
 pub use self::tree::tc_tree;
@@ -46,60 +45,6 @@ const SWITCHES: &[Switch] = &[
     ("-tshort", |_| {}),
     ("-oneline", |_| {}),
 ];
-
-/// A running tree of qdiscs that commands of `tc` change and list.
-pub(crate) trait Configured: fmt::Debug {
-    /// Returns the description of the tree.
-    fn setup(&self) -> Arc<Setup>;
-    /// Returns the counters and backlogs of all qdiscs and classes.
-    fn tree_views(&self) -> Vec<QdiscView>;
-    /// Returns the filters at the qdisc or class `place`, with their counters.
-    fn filters(&self, place: Handle) -> Vec<FilterSpec>;
-    /// Carries out a line of `tc` that changes the tree, as [`Link::begin_change`] does. `None`:
-    /// there is nothing to wait for.
-    fn begin_change(&self, line: &str) -> Result<(Change, Option<Changing>), PortError>;
-    /// Gives a qdisc or class other values of options until `end`, and then `after`, as
-    /// [`Link::begin_lease`] does. `None`: this has not happened.
-    fn lend(
-        &self,
-        _place: Handle,
-        _edits: &[(&str, &str)],
-        _end: Instant,
-        _after: &[(&str, &str)],
-    ) -> Option<Lease> {
-        None
-    }
-}
-
-impl Configured for Link {
-    fn setup(&self) -> Arc<Setup> {
-        Self::setup(self)
-    }
-
-    fn tree_views(&self) -> Vec<QdiscView> {
-        Self::tree_views(self)
-    }
-
-    fn filters(&self, place: Handle) -> Vec<FilterSpec> {
-        Self::filters(self, place)
-    }
-
-    fn begin_change(&self, line: &str) -> Result<(Change, Option<Changing>), PortError> {
-        let (change, changing) = Self::begin_change(self, line)?;
-        Ok((change, Some(changing)))
-    }
-
-    fn lend(
-        &self,
-        place: Handle,
-        edits: &[(&str, &str)],
-        end: Instant,
-        after: &[(&str, &str)],
-    ) -> Option<Lease> {
-        // The ports make the change even if nobody waits for them.
-        self.begin_lease(place, edits, end, after).ok().flatten().map(|(lease, _)| lease)
-    }
-}
 
 /// A device that commands of `tc` may name.
 #[derive(Debug)]

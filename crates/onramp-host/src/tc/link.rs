@@ -4,7 +4,8 @@ use onramp_core::{Change, Kinds};
 
 use onramp::{Line, Link};
 
-use super::{Configured, Target, Targets, TcError, run};
+use super::{Target, Targets, TcError, run};
+use crate::configured::Configured;
 
 /// A single link or tree, which is the only device that commands may name.
 struct One<'a>(Target<'a>);

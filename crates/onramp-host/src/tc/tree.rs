@@ -9,8 +9,9 @@ use onramp_core::{Change, Handle, Instant, Setup, Tree};
 
 use onramp::{Changing, Line, PortError};
 
+use super::TcError;
 use super::link::on_one;
-use super::{Configured, TcError};
+use crate::configured::Configured;
 
 /// A tree, and the time of the command.
 #[derive(Debug)]
