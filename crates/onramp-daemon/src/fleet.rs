@@ -45,7 +45,8 @@ pub use self::view::{LimitView, MemberView, read};
 use crate::board::{Board, Key, ShareRow, Standing};
 use crate::hub::Hub;
 
-/// How long the daemon waits before it logs that nobody has set a limit.
+/// How long the daemon waits before it logs that nobody has set a limit, or that a limit has as
+/// many followers as it may have: after a change of a limit, this may be so for a second.
 const EARLY: Duration = Duration::from_secs(2);
 /// How long a task that failed waits before it is started again.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -158,10 +159,9 @@ async fn follow(options: Options, hub: Hub) {
                     );
                     follower.is_told = true;
                 }
-                if row.standing == Standing::Unknown && now >= follower.early {
+                if let Some(what) = follower.lasting.news(now, &row) {
                     let (device, place, limit) = &key;
-                    warn!("fleet: {device} {place} in {limit}: {}", no_limit(row.floor));
-                    follower.early = Instant::MAX;
+                    warn!("fleet: {device} {place} in {limit}: {what}");
                 }
             }
         }
@@ -172,8 +172,7 @@ async fn follow(options: Options, hub: Hub) {
 /// One qdisc or class in one limit.
 struct Follower {
     weight: u32,
-    /// Until when it is no news that nobody has set the limit.
-    early: Instant,
+    lasting: Lasting,
     /// Whether the log has said that the qdisc has no burst.
     is_told: bool,
     meter: Meter,
@@ -181,6 +180,39 @@ struct Follower {
     /// The task ends when nobody holds this any more.
     traffic: watch::Sender<Traffic>,
     task: AbortHandle,
+}
+
+/// How long the standing has been the same, of which the log tells only if it lasts.
+struct Lasting {
+    standing: Standing,
+    since: Instant,
+    is_told: bool,
+}
+
+impl Lasting {
+    const fn new(now: Instant) -> Self {
+        Self { standing: Standing::Unknown, since: now, is_told: false }
+    }
+
+    /// Returns what the log has to say of a standing that has lasted, the first time.
+    fn news(&mut self, now: Instant, row: &ShareRow) -> Option<String> {
+        if self.standing != row.standing {
+            *self = Self { standing: row.standing, since: now, is_told: false };
+        }
+        let what = match row.standing {
+            Standing::Full => {
+                "the limit has as many followers as it may have, so it sends nothing; \
+                               `onramp fleet limit set --hosts` allows more"
+                    .to_owned()
+            }
+            // Without an answer, the limit may be there.
+            Standing::Unknown if row.answered.is_some() => no_limit(row.floor),
+            _ => return None,
+        };
+        let is_news = !self.is_told && now >= self.since + EARLY;
+        self.is_told |= is_news;
+        is_news.then_some(what)
+    }
 }
 
 /// The device on which a follower's task sets the rate; `None`: nobody wants the task any more. The
@@ -216,8 +248,8 @@ impl Follower {
             told: None,
         };
         let task = tasks.spawn(member_task(options.engine.clone(), member, seen, setter));
-        let early = BootClock.now() + EARLY;
-        Self { weight, early, is_told: false, meter: Meter::new(), seat, traffic, task }
+        let lasting = Lasting::new(BootClock.now());
+        Self { weight, lasting, is_told: false, meter: Meter::new(), seat, traffic, task }
     }
 
     /// After this, the task sets no rate any more.
@@ -342,13 +374,9 @@ impl Setter {
         self.tell(standing, share);
     }
 
-    /// Logs a change of the standing.
+    /// Logs a change of the standing, unless the log waits whether it is [`Lasting`].
     fn tell(&mut self, standing: Standing, share: &Share) {
-        // A task that has just begun has no answer yet, and a new ledger grants nothing for about a
-        // second, which is no news.
-        let is_early = self.told.is_none() && share.error.is_none();
-        let waits = standing == Standing::Alone || share.limit == Limit::Unknown;
-        if self.told == Some(standing) || waits && is_early {
+        if self.told == Some(standing) || share.error.is_none() && waits(standing, share) {
             return;
         }
         let before = self.told.replace(standing);
@@ -360,10 +388,7 @@ impl Setter {
             Standing::Alone => warn!(
                 "fleet: {self}: no engine, so it sends at its guaranteed {floor} bytes/s{why}"
             ),
-            Standing::Full => warn!(
-                "fleet: {self}: the limit has as many followers as it may have, so it sends at \
-                 {floor} bytes/s; `onramp fleet limit set --hosts` allows more"
-            ),
+            Standing::Full => {}
             Standing::Unknown if share.error.is_some() => warn!(
                 "fleet: {self}: the limit is not known yet, so it sends at {floor} bytes/s{why}"
             ),
@@ -410,12 +435,79 @@ fn no_limit(floor: u64) -> String {
     )
 }
 
+/// Whether a share without an error is no news: the first answer is on its way.
+fn waits(standing: Standing, share: &Share) -> bool {
+    match standing {
+        Standing::Alone => share.answered.is_none(),
+        Standing::Unknown => share.limit == Limit::Unknown,
+        Standing::Granted | Standing::Full => false,
+    }
+}
+
 /// Returns how a share came about.
 fn standing(share: &Share, now: Instant) -> Standing {
     match share.refused {
         _ if share.limit != Limit::Set => Standing::Unknown,
-        Some(Refusal::Full) => Standing::Full,
         _ if now < share.until => Standing::Granted,
+        Some(Refusal::Full) => Standing::Full,
         _ => Standing::Alone,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use onramp_redis::EngineError;
+
+    use super::*;
+
+    fn row(standing: Standing, answered: bool) -> ShareRow {
+        let answered = answered.then_some(Instant(0));
+        ShareRow {
+            weight: 1,
+            used: 0,
+            demand: 0,
+            share: 0,
+            burst: None,
+            ends: None,
+            floor: 7,
+            burst_after: None,
+            answered,
+            standing,
+        }
+    }
+
+    /// Nobody can say that there is no such limit before the engine has answered, and a limit is
+    /// full for a moment after its number of hosts has changed.
+    #[test]
+    fn what_does_not_last_is_no_news() {
+        let mut lasting = Lasting::new(Instant(0));
+        let mut at = |second: u64, standing, answered| {
+            let told = lasting.news(Instant(second * 1_000_000_000), &row(standing, answered));
+            told.unwrap_or_default()
+        };
+        assert_eq!(at(9, Standing::Unknown, false), "");
+        assert!(at(9, Standing::Unknown, true).contains("there is no such limit"));
+        assert_eq!(at(20, Standing::Unknown, true), "", "told once");
+        assert_eq!(at(21, Standing::Full, true), "");
+        assert_eq!(at(22, Standing::Granted, true), "");
+        assert_eq!(at(30, Standing::Full, true), "");
+        assert!(at(33, Standing::Full, true).contains("as many followers as it may have"));
+    }
+
+    /// "No engine" is said only of an engine that has answered before, or that gave an error.
+    #[test]
+    fn the_first_answer_is_waited_for() {
+        let set = Share { limit: Limit::Set, ..Share::default() };
+        assert!(waits(standing(&set, Instant(9)), &set));
+        let answered = Share { answered: Some(Instant(1)), ..set.clone() };
+        assert!(!waits(standing(&answered, Instant(9)), &answered));
+        let refused = Share { refused: Some(Refusal::Full), until: Instant(5), ..answered };
+        assert_eq!(standing(&refused, Instant(4)), Standing::Granted, "its lease still runs");
+        assert_eq!(standing(&refused, Instant(5)), Standing::Full);
+        let error = Some(EngineError::Busy);
+        let unknown = Share { error, ..Share::default() };
+        assert_eq!(standing(&unknown, Instant(9)), Standing::Unknown);
+        let gone = Share { limit: Limit::Gone, ..Share::default() };
+        assert!(!waits(standing(&gone, Instant(9)), &gone));
     }
 }

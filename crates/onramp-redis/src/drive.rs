@@ -296,7 +296,7 @@ impl<S: FnMut(&Share) + Send> Task<S> {
                 self.look.known.clear();
                 share = Share { limit: Limit::Gone, ..Share::default() };
             }
-            Ok(Found::Unknown) => {}
+            Ok(Found::Unknown) => share.answered = Some(BootClock.now()),
             Err(error) => self.error = Some(error),
         }
         self.update(share);

@@ -24,9 +24,9 @@ const SET: &str = include_str!("set.lua");
 
 /// A host's patience. It waits for an answer for a shorter time than the time after which it gives
 /// the answer up ([`HOLD`](onramp_fleet::HOLD)); otherwise nobody would note that the connection is
-/// dead.
+/// dead. A connection to an engine that is far away takes several round trips.
 const HOST: Patience =
-    Patience { answer: Duration::from_millis(900), connect: Duration::from_millis(600) };
+    Patience { answer: Duration::from_millis(900), connect: Duration::from_millis(1_100) };
 /// The longest wait between two attempts to connect.
 const PAUSE_MAX: Duration = Duration::from_millis(400);
 /// A limit has fewer levels of groups than this, however many hosts it may have.
@@ -87,7 +87,7 @@ impl From<RedisError> for EngineError {
             // The first messages go together, and the code is in the text only.
             _ if why.contains("NOAUTH") => Self::Denied("it asks for a user and a password".into()),
             _ if error.kind() == ErrorKind::AuthenticationFailed => Self::Denied(why),
-            _ if is_lost(&error) => Self::Unreachable(why),
+            _ if is_lost(&error) && !is_unfit(&error) => Self::Unreachable(why),
             _ => Self::Engine(why),
         }
     }
@@ -99,8 +99,9 @@ impl From<RedisError> for EngineError {
 /// The connection is made when it is needed first, and made again when it is lost: at once, and
 /// then with pauses of at most 0.4 s. A Redis that does not write, because it still reads its file
 /// or follows another one, counts as lost, and the next connection comes 0.2 to 0.4 s later. No
-/// call waits for longer than 0.9 s for each answer that it needs, and for longer than 1.2 s for a
-/// connection, unless the engine was made [`with_patience`](Self::with_patience).
+/// call waits for longer than 0.9 s for each answer that it needs, and for longer than 2.2 s for a
+/// connection, unless the engine was made [`with_patience`](Self::with_patience). If a call is
+/// given up while it waits for a connection, the attempt goes on for the next call.
 #[derive(Clone)]
 pub struct Engine(Arc<Shared>);
 
@@ -202,7 +203,7 @@ impl Engine {
 
     /// Returns an engine for the same Redis with a connection of its own, whose calls wait for up
     /// to `longest` for each answer, and twice as long for a connection. An operator's program uses
-    /// it: a Redis that is far away, or a busy machine, may need more time than the 0.9 s and 1.2 s
+    /// it: a Redis that is far away, or a busy machine, may need more time than the 0.9 s and 2.2 s
     /// that a host waits. A host does without it, because it has to note soon that its connection
     /// is dead.
     #[must_use]
@@ -450,8 +451,20 @@ impl Engine {
         }
     }
 
-    /// Returns the connection, and makes one if there is none.
+    /// Returns the connection, and makes one if there is none. The attempt is a task of its own: a
+    /// host gives a message up after [`HOLD`](onramp_fleet::HOLD), and a connection to an engine
+    /// far away, with TLS and a password, takes longer.
     async fn link(&self) -> Result<Link, EngineError> {
+        if let Some(link) = &self.0.state.lock().await.link {
+            return Ok(link.clone());
+        }
+        let this = self.clone();
+        let made = tokio::spawn(async move { this.connected().await }).await;
+        made.unwrap_or_else(|ended| Err(EngineError::Unreachable(ended.to_string())))
+    }
+
+    /// Returns the connection, and makes one if there is none.
+    async fn connected(&self) -> Result<Link, EngineError> {
         let mut state = self.0.state.lock().await;
         if let Some(link) = &state.link {
             return Ok(link.clone());
@@ -460,7 +473,7 @@ impl Engine {
             let why = state.why.clone();
             return Err(why.unwrap_or_else(|| EngineError::Unreachable("no connection".into())));
         }
-        // If the caller stops waiting, the next attempt has its pause all the same.
+        // If the task is cancelled, the next attempt has its pause all the same.
         state.not_before = Some(Instant::now() + pause(state.failures));
         state.failures += 1;
         let longest = 2 * self.0.patience.connect;

@@ -380,6 +380,24 @@ fn a_change_is_followed_from_far_away() {
     fleet.wait("the new limit", |fleet| (RATE / 3..=RATE / 2).contains(&fleet.share(0).rate));
 }
 
+/// To connect, with a password, takes longer than a host waits for a message: the attempt goes on
+/// meanwhile.
+#[test]
+fn a_connection_from_far_away() {
+    let Some(server) = Server::start(&[]) else { return };
+    let (network, (_open, is_open)) = (runtime(), watch::channel(true));
+    let late = Duration::from_millis(620);
+    let port = network.block_on(relay_late(server.folder.path(), is_open, late));
+    let mut fleet = Fleet::new();
+    let tenant = limit(RATE, 8, None);
+    fleet.operator(operator(&server).set("tenant", &tenant)).expect("a sound limit");
+    let mut password = redis::cmd("CONFIG");
+    password.arg("SET").arg("requirepass").arg("secret");
+    password.exec(&mut connection(&server)).expect("it answers");
+    fleet.join(&format!("redis://:secret@127.0.0.1:{port}"), "tenant");
+    fleet.wait("a share", |fleet| fleet.share(0).rate_at(BootClock.now()) > RATE / 2);
+}
+
 #[test]
 fn hosts_follow_operators() {
     let Some(server) = Server::start(&[]) else { return };
