@@ -85,13 +85,15 @@ impl fmt::Display for DefinitionError {
                 "the guaranteed rates of all hosts together are {floors} bytes/s, more than the \
                  limit of {rate} bytes/s: give fewer hosts or a smaller floor"
             ),
-            Self::Guaranteed => f.write_str("guaranteed: expected at most the limit's rate"),
+            Self::Guaranteed => f.write_str(
+                "the guaranteed rate (--min) is more than the limit's rate: give a smaller one",
+            ),
             Self::NoParent(name) => write!(f, "parent: there is no limit {name:?}"),
             Self::Circle(name) => write!(f, "parent: limit {name:?} would be a part of itself"),
             Self::Parent(name) => write!(
                 f,
-                "limit {name:?} has hosts of its own, so no limit can be a part of it: set its \
-                 hosts to 0"
+                "limit {name:?} cannot have both hosts and parts: set its hosts to 0, or delete \
+                 its parts"
             ),
             Self::Aside { parent, reserve, rate } => write!(
                 f,
@@ -150,9 +152,6 @@ impl Definitions {
         if definition.guaranteed > definition.rate {
             return Err(DefinitionError::Guaranteed);
         }
-        if definition.hosts > 0 && self.parts(name).next().is_some() {
-            return Err(DefinitionError::Parent(name.to_owned()));
-        }
         // Before this change there was no circle, so a circle leads through `name`.
         let mut at = name;
         while let Some(parent) = self.0[at].parent.as_deref() {
@@ -163,6 +162,9 @@ impl Definitions {
                 return Err(DefinitionError::NoParent(parent.to_owned()));
             }
             at = parent;
+        }
+        if definition.hosts > 0 && self.parts(name).next().is_some() {
+            return Err(DefinitionError::Parent(name.to_owned()));
         }
         let mut next = Some(name);
         while let Some(at) = next {

@@ -28,7 +28,7 @@ pub struct Traffic {
 /// Then the meter tries whether the sender would send more: the demand is an eighth more than the
 /// rate at which packets come, and once more of them have come, a quarter more. If no more come for
 /// three ticks in which they could, the sender has what it wants, and there is no other trial for
-/// ten ticks.
+/// ten ticks. If packets wait for a whole tick and none leaves, two packets in a tick are wanted.
 #[derive(Clone, Debug, Default)]
 pub struct Meter {
     last: Option<(Instant, Counted)>,
@@ -102,7 +102,13 @@ impl Meter {
         let came = self.demand(arrived, rate(2 * sent.checked_div(packets).unwrap_or(PACKET)));
         let waits = was.backlog_bytes > 0 && counted.backlog_bytes >= was.backlog_bytes;
         let held_back = waits && drops == 0 && used >= share - share / 16;
-        let demand = self.claim(came, held_back, share);
+        let mut demand = self.claim(came, held_back, share);
+        if sent == 0 {
+            // Under a rate at which no packet leaves in a tick, no more come from a sender that
+            // waits until they have left. So what waits is wanted, up to two packets in a tick.
+            let waited = was.backlog_bytes.min(counted.backlog_bytes);
+            demand = demand.max(rate(waited.min(2 * PACKET)));
+        }
         self.arrived = arrived;
         self.found = Traffic { used, demand };
         self.found
@@ -213,6 +219,15 @@ mod tests {
         // What waited and now leaves came before.
         assert_eq!(demands(&[(0, 0, 3_000), (3_000, 0, 0)]), [30_000, 15_000]);
         assert_eq!(demands(&[(0, 3, 0)]), [30_000], "nothing has left");
+    }
+
+    #[test]
+    fn what_waits_without_leaving_is_wanted() {
+        let read = under(1, &[(0, 0, 3_000); 20]);
+        assert_eq!(read[0], 30_000, "it has just come");
+        assert!(read[1..].iter().all(|demand| (20_000..=30_000).contains(demand)), "{read:?}");
+        let read = under(1, &[(0, 0, 600); 20]);
+        assert_eq!(read[10..], [6_000; 10], "no more than what waits");
     }
 
     #[test]

@@ -167,9 +167,30 @@ impl Host {
     pub fn set_joined(&mut self, joined: Joined) {
         if joined != self.joined {
             self.failed();
+            self.lower(&joined);
             // Until the ledger has answered, other hosts may not have heard of a higher floor.
             self.sure = self.sure.min(joined.floor);
             self.joined = joined;
+        }
+    }
+
+    /// Lowers the share in the proportion in which an operator has lowered a limit on the way. If
+    /// that limit is above the host's own ledger, the ledgers between would say so only after some
+    /// more messages.
+    fn lower(&mut self, to: &Joined) {
+        let (held, target) = (self.held, self.target);
+        for place in to.way.iter().filter(|place| place.is_limit) {
+            let same = |it: &&Place| it.is_limit && it.name == place.name;
+            let Some(old) = self.joined.way.iter().find(same) else { continue };
+            let (old, new) = (old.remembered.rate, place.remembered.rate);
+            if new < old {
+                let part = |share: u64| {
+                    let part = u128::from(share) * u128::from(new) / u128::from(old);
+                    u64::try_from(part).unwrap_or(u64::MAX)
+                };
+                self.held = self.held.min(part(held));
+                self.target = self.target.min(part(target));
+            }
         }
     }
 

@@ -321,7 +321,9 @@ fn an_operator_raises_and_lowers_a_limit() {
     fleet.world.cut(0, true);
     fleet.takes_part[0] = false;
     fleet.world.set("tenant", limit(RATE, 20, None)).expect("a sound limit");
-    fleet.world.run(fleet.world.now() + ms(1_000), |_| {});
+    fleet.world.run(fleet.world.now() + ms(1_000), |world| {
+        assert!(world.sum("tenant") <= 2 * RATE, "{}", world.sum("tenant"));
+    });
     fleet.rate = RATE;
     fleet.pass(1_000);
     fleet.is_fair("after the limit was lowered");
@@ -470,4 +472,84 @@ fn an_engine_that_is_farther_away() {
     let mut most = 0;
     world.run(world.now() + ms(5_000), |world| most = most.max(world.sum("tenant")));
     assert!(most > RATE / 4, "{most}");
+}
+
+/// Where ledgers are above the hosts' own, hosts lower their rates with the limit, too, before the
+/// ledgers between have heard of it.
+#[test]
+fn a_limit_with_groups_is_lowered_from_far_away() {
+    let mut world = far_away(ms(140)..ms(150));
+    assert!(world.sum("tenant") > RATE * 9 / 10, "{}", world.sum("tenant"));
+    world.set("tenant", limit(RATE / 2, 100, None)).expect("a sound limit");
+    world.run(world.now() + ms(1_000), |_| {});
+    world.run(world.now() + ms(2_000), |world| {
+        assert!(world.sum("tenant") <= RATE / 2, "{}", world.sum("tenant"));
+    });
+    assert!(world.sum("tenant") > RATE * 9 / 20, "{}", world.sum("tenant"));
+}
+
+/// A ledger's clock moves by at most 0.15 s from one call to the next, so that a clock that is set
+/// forward ends no lease early. With one host that can call only every 0.3 s, a dead one's lease
+/// lasts twice as long.
+#[test]
+fn a_lonely_host_far_away_waits_longer() {
+    let mut world = World::new(1, ms(150)..ms(151));
+    world.set("tenant", limit(RATE, 8, None)).expect("a sound limit");
+    for _ in 0..2 {
+        let host = world.join("tenant", 1);
+        world.set_demand(host, RATE);
+    }
+    world.run(world.now() + ms(8_000), |_| {});
+    world.kill(1);
+    world.run(world.now() + ms(1_600), |_| {});
+    assert!(world.rate(0) < RATE * 6 / 10, "{}", world.rate(0));
+    world.run(world.now() + ms(2_000), |_| {});
+    assert!(world.rate(0) > RATE * 9 / 10, "{}", world.rate(0));
+}
+
+/// With 10,000 hosts the sum is at most the limit, too, and each host sends and reads about as much
+/// as with 50.
+#[test]
+fn cost_is_flat_up_to_ten_thousand_hosts() {
+    let cost = |hosts: u32| {
+        let mut world = World::new(1, ms(1)..ms(3));
+        let rate = u64::from(hosts) * 4 * MBIT;
+        let definition =
+            Definition { rate, hosts, floor: 4 * MBIT / 20, ..limit(rate, hosts, None) };
+        world.set("tenant", definition).expect("a sound limit");
+        let change = |world: &mut World, round: usize| {
+            for host in 0..hosts as usize {
+                let want = if (host + round).is_multiple_of(10) { 40 * MBIT } else { 2 * MBIT };
+                world.set_demand(host, want);
+            }
+        };
+        for _ in 0..hosts {
+            world.join("tenant", 1);
+        }
+        change(&mut world, 0);
+        let safe = |world: &mut World, span| {
+            for _ in 0..10 {
+                world.run(world.now() + span / 10, |_| {});
+                assert!(world.sum("tenant") <= rate, "{hosts}: {}", world.sum("tenant"));
+            }
+        };
+        safe(&mut world, ms(2_500));
+        let before = world.cost();
+        change(&mut world, 1);
+        safe(&mut world, ms(1_000));
+        assert!(world.sum("tenant") > rate * 95 / 100, "{hosts}: {}", world.sum("tenant"));
+        let after = world.cost();
+        [
+            after.messages - before.messages,
+            after.sent_bytes - before.sent_bytes,
+            after.answered_bytes - before.answered_bytes,
+        ]
+        .map(|count| count / u64::from(hosts))
+    };
+    let few = cost(50);
+    for hosts in [1_000, 10_000] {
+        for (many, few) in cost(hosts).into_iter().zip(few) {
+            assert!(many <= 2 * few + 1, "{hosts} hosts: {many}, 50 hosts: {few}");
+        }
+    }
 }

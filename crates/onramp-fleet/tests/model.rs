@@ -149,10 +149,24 @@ fn hosts_in_a_group() {
     sound(&Setting { fickle: vec![0], moody: vec![0], ..group(budget) }, 100);
 }
 
+#[test]
+fn programs_that_die_and_messages_that_are_lost_with_two_levels() {
+    for make in [tree, group] {
+        for budget in
+            [Budget { deaths: 1, delays: 1, ..none() }, Budget { failures: 1, delays: 1, ..none() }]
+        {
+            sound(&Setting { fickle: vec![0], moody: vec![0], ..make(budget) }, 100);
+        }
+    }
+}
+
 /// Makes the protocol wrong in one way and checks that the exploration notices.
 fn noticed(sabotage: Sabotage, budget: Budget) {
-    let wrong =
-        Setting { sabotage: Some(sabotage), fickle: vec![0], moody: vec![0], ..flat(budget) };
+    noticed_in(flat(budget), sabotage);
+}
+
+fn noticed_in(setting: Setting, sabotage: Sabotage) {
+    let wrong = Setting { sabotage: Some(sabotage), fickle: vec![0], moody: vec![0], ..setting };
     let found = explore(&wrong, 500_000, |_, _| {});
     let (path, fault) = found.fault.expect("the exploration noticed nothing");
     println!("{sabotage:?}: after {} states: {fault}: {path:?}", found.states);
@@ -178,4 +192,12 @@ fn ledgers_that_break_the_protocol_are_noticed() {
     noticed(Sabotage::GrantsAll, Budget { demands: 1, delays: 1, ..none() });
     noticed(Sabotage::NoReserve, Budget { delays: 1, ..none() });
     noticed(Sabotage::BuriesEarly, Budget { demands: 1, delays: 1, ..none() });
+}
+
+#[test]
+fn what_breaks_the_protocol_is_noticed_with_two_levels() {
+    for make in [tree, group] {
+        noticed_in(make(Budget { delays: 1, ..none() }), Sabotage::LeaseWithoutEnd);
+        noticed_in(make(Budget { demands: 1, delays: 1, ..none() }), Sabotage::GrantsAll);
+    }
 }
