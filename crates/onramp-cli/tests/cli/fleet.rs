@@ -401,14 +401,27 @@ fn scenarios(mbit: u32, hosts: u32, names: &[&str]) -> Option<Vec<Value>> {
     Some(text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect())
 }
 
+/// Checks the tries of scenarios: none has exceeded the bound, and of each scenario one try has all
+/// its figures within their bounds.
+fn assert_within(tries: &[Value], names: &[&str]) {
+    for figures in tries {
+        assert!(figures["excess"].as_f64().expect("a number") <= 0.0, "{figures}");
+    }
+    for name in names {
+        let its: Vec<_> = tries.iter().filter(|figures| figures["scenario"] == *name).collect();
+        if its.len() > 1 {
+            eprintln!("{name}: {} tries: {its:?}", its.len());
+        }
+        assert!(its.iter().any(|figures| figures["within"] == true), "{its:?}");
+    }
+}
+
 /// A sender that sends no faster than its packets come home, as TCP does, gets from nothing to its
 /// share beside hosts that want everything.
 #[test]
 fn a_sender_with_a_window_gets_its_share() {
-    let Some(figures) = scenarios(40, 4, &["window"]) else { return };
-    let [figures] = &*figures else { panic!("{figures:?}") };
-    assert!(figures["excess"].as_f64().expect("a number") <= 0.0, "{figures}");
-    assert_eq!(figures["seconds"].as_array().map(Vec::len), Some(3), "{figures}");
+    let Some(tries) = scenarios(40, 4, &["window"]) else { return };
+    assert_within(&tries, &["window"]);
 }
 
 /// Fifty daemons with real traffic: whatever fails, they never send more than the bound. They get
@@ -419,18 +432,19 @@ fn fifty_daemons_never_exceed_the_bound() {
     let names =
         ["weights", "steady", "restarted", "killed", "cut", "delayed", "dead", "frozen", "paused"];
     let Some(tries) = scenarios(50, 50, &names) else { return };
+    assert_within(&tries, &names);
     for figures in &tries {
-        assert!(figures["excess"].as_f64().expect("a number") <= 0.0, "{figures}");
         let scenario = figures["scenario"].as_str().expect("a name");
-        if ["killed", "delayed", "frozen", "paused"].contains(&scenario) {
+        let sent = match scenario {
             // Without the engine, or without the threads that ask it, each of the 50 daemons has
             // its floor of 100 kbit/s.
-            let sent = figures["sent"].as_f64().expect("a number");
-            assert!((0.02..0.2).contains(&sent), "{figures}");
-        }
-    }
-    for name in names {
-        let its: Vec<_> = tries.iter().filter(|figures| figures["scenario"] == name).collect();
-        assert!(its.iter().any(|figures| figures["within"] == true), "{its:?}");
+            "killed" | "delayed" | "frozen" | "paused" => 0.02..0.2,
+            // Half of the daemons have their floors, the others what they want.
+            "cut" => 0.4..0.95,
+            // The others have the shares of the dead.
+            "dead" => 0.9..1.05,
+            _ => continue,
+        };
+        assert!(sent.contains(&figures["sent"].as_f64().expect("a number")), "{figures}");
     }
 }
