@@ -138,6 +138,15 @@ mod tests {
         assert!(sent(&Scenario { threads: 1, ..scenario() }) < base, "one thread");
     }
 
+    /// Senders that wait for the others to be ready leave these a processor.
+    #[test]
+    fn more_senders_than_processors() {
+        let machine = "pentium3-2001".to_owned();
+        let placement = Placement::Free;
+        let many = Scenario { machine, placement, threads: 60, ports: 1, ..scenario() };
+        assert!(many.simulate_design("llist", 0).unwrap().sent > 0);
+    }
+
     #[test]
     fn wrong_names_are_refused() {
         let why = scenario().simulate_design("mutex", 0).unwrap_err().to_string();

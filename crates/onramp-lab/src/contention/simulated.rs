@@ -30,7 +30,8 @@ use crate::path::{Account, Behind, LOCKS, Notes, Path, ROOT, Seat, Sent, Worker}
 const PAYLOAD_MIN: usize = 16;
 /// The senders begin at different times within this span, nanoseconds, as the seed says.
 const STAGGER_NS: u64 = 2_000;
-/// How often a sender that is ready looks whether all are, nanoseconds.
+/// How long a sender that is ready waits at least before it looks again whether all are,
+/// nanoseconds.
 const TICK_NS: u64 = 10_000;
 
 /// What to run.
@@ -139,6 +140,7 @@ pub fn run(cell: &Cell) -> Result<Outcome, Error> {
         tallies,
         gives_way,
         gate,
+        first: AtomicU64::new(u64::MAX),
         arrived: AtomicUsize::new(0),
         opens: AtomicU64::new(u64::MAX),
         watch: Watch::default(),
@@ -212,7 +214,8 @@ struct Stage {
     gives_way: bool,
     /// The gate of the laboratory's own experiment, which is always open here.
     gate: Gate,
-    /// Number of senders that are ready, and the time at which they begin, picoseconds.
+    /// When the first sender was ready, picoseconds; how many are; and when they begin to send.
+    first: AtomicU64,
     arrived: AtomicUsize,
     opens: AtomicU64,
     watch: Watch,
@@ -322,9 +325,14 @@ impl Stage {
     /// wake hundreds of others.
     fn begin(&self, number: usize) {
         let now = || hook::time_ps().unwrap_or(0);
+        let came = now();
         // Relaxed: all simulated threads run in one real thread.
+        self.first.fetch_min(came, Ordering::Relaxed);
+        // Relaxed, as above.
         if self.arrived.fetch_add(1, Ordering::Relaxed) + 1 == self.cell.senders.len() {
-            let opens = now() + 2_000 * TICK_NS;
+            // Relaxed, as above. No sender sleeps for longer than it has waited.
+            let waited = came - self.first.load(Ordering::Relaxed);
+            let opens = now() + waited + 2_000 * TICK_NS;
             let measure = opens + 1_000 * self.cell.warm_up_ns;
             self.phase.change_at(measure, measure + 1_000 * self.cell.window_ns);
             // Relaxed, as above.
@@ -332,7 +340,10 @@ impl Stage {
         }
         // Relaxed, as above.
         while self.opens.load(Ordering::Relaxed) == u64::MAX {
-            thread::sleep(Duration::from_nanos(TICK_NS));
+            // If all looked every tick, more threads than processors would keep those that are not
+            // ready from a processor.
+            let waited = (now() - came) / 1_000;
+            thread::sleep(Duration::from_nanos(waited.max(TICK_NS)));
         }
         let opens = self.opens.load(Ordering::Relaxed); // Relaxed, as above.
         let begins = opens + 1_000 * stagger(self.cell.seed, number);
