@@ -3,5 +3,6 @@
 #![allow(unsafe_code)]
 
 mod exports;
+mod memory;
 mod next;
 mod process;

@@ -8,6 +8,8 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use libc::c_void;
 
+use super::memory::allow_forks;
+
 pub(super) static SEND: Next = Next::new(c"send");
 pub(super) static SENDMMSG: Next = Next::new(c"sendmmsg");
 pub(super) static SENDMSG: Next = Next::new(c"sendmsg");
@@ -18,6 +20,7 @@ pub(super) static WRITEV: Next = Next::new(c"writev");
 /// Looks all functions up. The lookup takes locks of the dynamic linker, and memory; a signal
 /// handler of the program, which may call these functions, must not wait for them.
 extern "C" fn find_all() {
+    allow_forks();
     for next in [&SEND, &SENDMMSG, &SENDMSG, &SENDTO, &WRITE, &WRITEV] {
         next.find();
     }

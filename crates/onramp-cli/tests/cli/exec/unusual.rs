@@ -79,6 +79,36 @@ int main(int count, char **words) {
     assert_eq!((plain.0.as_str(), shaped.0.as_str()), ("ended\n", "ended\n"));
 }
 
+/// A handler that interrupts the program's own memory management sends through the qdisc, which
+/// needs memory, too. The thread that sends what waits is there before.
+#[test]
+fn a_signal_handler_sends_within_malloc() {
+    const PROGRAM: &str = "
+static int s;
+static volatile int sent;
+static void handler(int number) { (void)number; give(s); sent++; }
+int main(int count, char **words) {
+    s = fresh(count, words);
+    for (int i = 0; i < 200; i++) give(s);
+    signal(SIGALRM, handler);
+    struct itimerval often = {{0, 100}, {0, 100}};
+    setitimer(ITIMER_REAL, &often, 0);
+    /* The C library takes its lock for blocks of this size. */
+    void *blocks[64] = {0};
+    for (unsigned i = 0; sent < 3000; i++) {
+        free(blocks[i % 64]);
+        blocks[i % 64] = malloc(2000 + i * 37 % 9000);
+    }
+    struct itimerval never = {{0, 0}, {0, 0}};
+    setitimer(ITIMER_REAL, &never, 0);
+    printf(\"ended\\n\");
+}
+";
+    let qdisc = "tbf rate 4mbit burst 2000 limit 1mb";
+    let Some([plain, shaped]) = both("malloc", PROGRAM, qdisc) else { return };
+    assert_eq!((plain.0.as_str(), shaped.0.as_str()), ("ended\n", "ended\n"));
+}
+
 /// An address may end at the end of the program's memory and say that it is longer: `sendmsg` reads
 /// as much as an address can have, and `sendto` refuses it.
 #[test]
