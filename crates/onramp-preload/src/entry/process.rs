@@ -7,6 +7,7 @@ use std::sync::atomic::AtomicPtr;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU32, compiler_fence};
 
+use super::memory;
 use crate::notice::tell;
 use crate::shaper::Shaper;
 use crate::sys;
@@ -103,7 +104,8 @@ fn make() -> *mut Shaper {
 extern "C" fn in_child() {
     // Release, and not less: a child has one thread, and this is as cheap.
     SHAPER.store(ptr::null_mut(), Release);
-    INSIDE.set(false);
+    // A signal handler that forked may have interrupted the allocator, and must not come there.
+    INSIDE.set(memory::is_inside());
     sys::close_all();
 }
 

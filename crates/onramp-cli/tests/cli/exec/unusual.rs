@@ -109,6 +109,33 @@ int main(int count, char **words) {
     assert_eq!((plain.0.as_str(), shaped.0.as_str()), ("ended\n", "ended\n"));
 }
 
+/// A handler that forks while it interrupts a send.
+#[test]
+fn a_signal_handler_forks() {
+    const PROGRAM: &str = "
+static volatile int forks;
+static void handler(int number) {
+    (void)number;
+    pid_t child = fork();
+    if (!child) _exit(0);
+    waitpid(child, 0, 0);
+    forks++;
+}
+int main(int count, char **words) {
+    int s = fresh(count, words);
+    signal(SIGALRM, handler);
+    struct itimerval often = {{0, 500}, {0, 500}};
+    setitimer(ITIMER_REAL, &often, 0);
+    while (forks < 1000) give(s);
+    struct itimerval never = {{0, 0}, {0, 0}};
+    setitimer(ITIMER_REAL, &never, 0);
+    printf(\"ended\\n\");
+}
+";
+    let Some([plain, shaped]) = both("forks", PROGRAM, "pfifo limit 100") else { return };
+    assert_eq!((plain.0.as_str(), shaped.0.as_str()), ("ended\n", "ended\n"));
+}
+
 /// An address may end at the end of the program's memory and say that it is longer: `sendmsg` reads
 /// as much as an address can have, and `sendto` refuses it.
 #[test]
