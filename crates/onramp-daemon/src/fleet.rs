@@ -197,7 +197,11 @@ impl Lasting {
     /// Returns what the log has to say of a standing that has lasted, the first time.
     fn news(&mut self, now: Instant, row: &ShareRow) -> Option<String> {
         if self.standing != row.standing {
+            let was_full = self.is_told && self.standing == Standing::Full;
             *self = Self { standing: row.standing, since: now, is_told: false };
+            if was_full && row.standing == Standing::Granted {
+                return Some("it has its share again".to_owned());
+            }
         }
         let what = match row.standing {
             Standing::Full => {
@@ -376,19 +380,21 @@ impl Setter {
 
     /// Logs a change of the standing, unless the log waits whether it is [`Lasting`].
     fn tell(&mut self, standing: Standing, share: &Share) {
-        if self.told == Some(standing) || share.error.is_none() && waits(standing, share) {
+        let is_early = share.error.is_none() && waits(standing, share);
+        if self.told == Some(standing) || is_early || standing == Standing::Full {
             return;
         }
         let before = self.told.replace(standing);
         let why = share.error.as_ref().map(|error| format!(": {error}")).unwrap_or_default();
         let floor = share.floor;
         match standing {
-            Standing::Granted if before.is_none() => {}
-            Standing::Granted => info!("fleet: {self}: it has its share again"),
+            Standing::Granted if before.is_some() => {
+                info!("fleet: {self}: it has its share again");
+            }
+            Standing::Granted | Standing::Full => {}
             Standing::Alone => warn!(
                 "fleet: {self}: no engine, so it sends at its guaranteed {floor} bytes/s{why}"
             ),
-            Standing::Full => {}
             Standing::Unknown if share.error.is_some() => warn!(
                 "fleet: {self}: the limit is not known yet, so it sends at {floor} bytes/s{why}"
             ),
@@ -492,6 +498,7 @@ mod tests {
         assert_eq!(at(22, Standing::Granted, true), "");
         assert_eq!(at(30, Standing::Full, true), "");
         assert!(at(33, Standing::Full, true).contains("as many followers as it may have"));
+        assert_eq!(at(34, Standing::Granted, true), "it has its share again");
     }
 
     /// "No engine" is said only of an engine that has answered before, or that gave an error.

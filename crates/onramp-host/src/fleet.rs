@@ -195,7 +195,7 @@ impl Following {
             Some((end, after, then)) => {
                 let begun = self.link.begin_lease(place, &borrowed(&now), *end, &borrowed(then));
                 let (end, after) = (*end, *after);
-                let lent = |lease| Some(Lent { lease, end, after });
+                let lent = |lease| Some(Lent { now: part, lease, end, after });
                 begun.map(|begun| begun.map(|(lease, changing)| (lent(lease), changing)))
             }
         };

@@ -45,15 +45,14 @@ impl Follower {
             && match (ends, &mut self.lent) {
                 (None, None) => true,
                 (Some((end, after)), Some(lent)) => {
-                    lent.end = lent.end.max(end);
-                    after == lent.after && lent.lease.renew(end)
+                    let lasts = after == lent.after && lent.lease.renew(end);
+                    if lasts {
+                        lent.end = lent.end.max(end);
+                    }
+                    lasts
                 }
                 _ => false,
             }
-    }
-
-    const fn part(&self) -> Part {
-        Part { rate: self.rate, burst: self.burst }
     }
 
     /// Whether a command names here what this follows already.
@@ -66,6 +65,7 @@ impl Follower {
 /// Until when a device has a part of a limit, and what it has afterwards.
 #[derive(Clone, Debug)]
 pub(crate) struct Lent {
+    pub(crate) now: Part,
     pub(crate) lease: Lease,
     /// The end of the lease, by the clock of the device's link.
     pub(crate) end: Instant,
@@ -244,7 +244,9 @@ pub(crate) fn keep(
         let key = setup.rate_option(place, name.option);
         let same = followers.iter().find(|it| it.is(place, key, name));
         if let Some(same) = same {
-            words[name.at] = exact(same.rate);
+            // If the share has ended, the device has what comes afterwards.
+            let ended = same.lent.as_ref().filter(|lent| lent.lease.is_over());
+            words[name.at] = exact(ended.map_or(same.rate, |lent| lent.after.rate));
         }
     }
 }
@@ -303,26 +305,36 @@ pub(crate) fn note(
     });
 }
 
-/// Gives those qdiscs and classes an end again whose lease a command has ended, as it gave them
-/// other options: the same end, by which they have the same share.
-pub(crate) fn lend_again(tree: &dyn Configured, followers: &mut [Follower]) {
-    let is_over = |it: &&Follower| it.lent.as_ref().is_some_and(|lent| lent.lease.is_over());
-    let places: BTreeSet<Handle> = followers.iter().filter(is_over).map(|it| it.place).collect();
+/// Gives those qdiscs and classes their share and its end again whose lease the command `change`
+/// ends. The ports make the changes in this order.
+pub(crate) fn lend_again(tree: &dyn Configured, followers: &mut [Follower], change: &Change) {
+    let changed = place(change);
+    // A port that is at work ends the lease only when it makes the change. A change of a qdisc may
+    // end leases below it, too.
+    let ends = |it: &&Follower| {
+        let is_over = |lent: &Lent| lent.lease.is_over();
+        let reaches = changed == Some(it.place) || matches!(change, Change::Parameters(_));
+        it.lent.as_ref().is_some_and(|lent| reaches || is_over(lent))
+    };
+    let places: BTreeSet<Handle> = followers.iter().filter(ends).map(|it| it.place).collect();
     for place in places {
+        // A rate that follows the limit only now has no lease yet.
         let at = |it: &&Follower| it.place == place;
-        let Some((first, lent)) =
-            followers.iter().find(at).and_then(|it| Some((it, it.lent.clone()?)))
-        else {
-            continue;
-        };
+        let lent = followers.iter().filter(at).find_map(|it| it.lent.clone());
+        let Some(lent) = lent else { continue };
         let setup = tree.setup();
-        let [now, after] =
-            [first.part(), lent.after].map(|part| edits(&setup, followers, place, part));
+        let [now, after] = [lent.now, lent.after].map(|part| edits(&setup, followers, place, part));
         drop(setup);
         let lease = tree.lend(place, &borrowed(&now), lent.end, &borrowed(&after));
         for it in followers.iter_mut().filter(|it| it.place == place) {
-            // Without a lease, the share is set again at the next tick.
-            it.lent = lease.clone().map(|lease| Lent { lease, ..lent.clone() });
+            match &lease {
+                Some(lease) => {
+                    (it.rate, it.burst) = (lent.now.rate, lent.now.burst);
+                    it.lent = Some(Lent { lease: lease.clone(), ..lent.clone() });
+                }
+                // The share is set again at the next tick.
+                None => (it.is_stale, it.lent) = (true, None),
+            }
         }
     }
 }
@@ -386,4 +398,75 @@ pub(crate) fn exact(rate: Rate) -> String {
     // Writing to a string cannot fail.
     let _ = rate.write(&mut text);
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use onramp::{Changing, PortError};
+    use onramp_core::filter::FilterSpec;
+    use onramp_core::view::QdiscView;
+
+    use super::*;
+
+    /// A tree whose port is at work, so that it has not yet made the change that ends a lease.
+    #[derive(Debug)]
+    struct Busy {
+        setup: Arc<Setup>,
+        lent: Mutex<Vec<(Handle, Instant)>>,
+    }
+
+    impl Configured for Busy {
+        fn setup(&self) -> Arc<Setup> {
+            self.setup.clone()
+        }
+
+        fn tree_views(&self) -> Vec<QdiscView> {
+            Vec::new()
+        }
+
+        fn filters(&self, _: Handle) -> Vec<FilterSpec> {
+            Vec::new()
+        }
+
+        fn begin_change(&self, _: &str) -> Result<(Change, Option<Changing>), PortError> {
+            unreachable!("no command is carried out")
+        }
+
+        fn lend(
+            &self,
+            place: Handle,
+            _: &[(&str, &str)],
+            end: Instant,
+            _: &[(&str, &str)],
+        ) -> Option<Lease> {
+            self.lent.lock().expect("nobody panics").push((place, end));
+            Some(Lease::new(end))
+        }
+    }
+
+    #[test]
+    fn a_port_at_work_gets_the_lease_behind_the_change() {
+        let tree = Busy { setup: Arc::default(), lent: Mutex::default() };
+        let (root, end) = (Handle::new(1, 0), Instant(9));
+        let rate = Rate::bytes_per_second(1_000_000);
+        let part = Part { rate, burst: None };
+        let lent = Lent { now: part, lease: Lease::new(end), end, after: part };
+        let mut followers = vec![Follower {
+            place: root,
+            key: "rate",
+            limit: "a".to_owned(),
+            weight: 1,
+            rate,
+            burst: None,
+            own: Vec::new(),
+            is_stale: false,
+            lent: Some(lent),
+        }];
+        lend_again(&tree, &mut followers, &Change::Filters(root));
+        assert_eq!(*tree.lent.lock().expect("nobody panics"), []);
+        lend_again(&tree, &mut followers, &Change::Parameters(1));
+        assert_eq!(*tree.lent.lock().expect("nobody panics"), [(root, end)]);
+    }
 }

@@ -272,7 +272,7 @@ fn change(devices: &mut dyn Targets, object: &str, verb: &str, words: &[&str]) -
     let (change, changing) = target.tree.begin_change(&line)?;
     if let Some(followers) = followers.as_deref_mut() {
         follow::note(followers, &target.tree.setup(), &words, &change, &named);
-        follow::lend_again(target.tree, followers);
+        follow::lend_again(target.tree, followers, &change);
     }
     drop(followers);
     let comes_in = matches!(change, Change::Filters(at) if target.tree.setup().is_ingress(at));

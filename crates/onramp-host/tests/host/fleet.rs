@@ -319,9 +319,7 @@ fn a_share_is_lent_for_a_time() {
         &mut host,
         &["tc qdisc change dev d0 root handle 1: tbf rate fleet a burst 30kb limit 99kb"],
     );
-    assert!(!renew(much, little), "it has what the command says");
-    lend(later);
-    assert!(renew(much, little));
+    assert!(renew(much, little), "the command changes neither the share nor its end");
     let listed = out(&mut host, "tc qdisc show dev d0");
     assert!(listed.contains("rate 8Mbit burst 9000b"), "{listed}");
     // A part that no option takes changes nothing.
@@ -426,6 +424,25 @@ fn a_command_keeps_the_end() {
     assert!(link.stats().sent <= 2, "{:?}", link.stats());
 }
 
+/// So does a rate that follows the limit only since the command, beside one that has followed it
+/// before.
+#[test]
+fn a_second_rate_gets_the_end_of_the_first() {
+    let mut host = host();
+    let class = |verb: &str, rate: &str| {
+        format!("tc class {verb} dev d0 parent 1: classid 1:10 htb rate {rate} ceil fleet a")
+    };
+    all(&mut host, &["tc qdisc add dev d0 root handle 1: htb default 10", &class("add", "5mbit")]);
+    let [following] = &host.following()[..] else { panic!("one device has a rate") };
+    let part = |rate| Part { rate: mbit(rate), burst: None };
+    let later = following.now() + Duration::from_secs(3_600);
+    following.lend_share(CLASS, "a", part(8), later, part(5)).expect("a share");
+    all(&mut host, &[&class("change", "fleet a")]);
+    assert!(following.renew_share(CLASS, "a", part(8), later, part(5)));
+    let listed = out(&mut host, "tc class show dev d0");
+    assert!(listed.contains("rate 8Mbit ceil 8Mbit"), "{listed}");
+}
+
 /// However often shares change while a host is saved, the lines have the names of limits.
 #[test]
 fn what_is_saved_has_the_names_while_shares_change() {
@@ -436,16 +453,19 @@ fn what_is_saved_has_the_names_while_shares_change() {
     );
     let following = host.following().remove(0);
     let done = AtomicBool::new(false);
-    thread::scope(|scope| {
+    let saved: Vec<_> = thread::scope(|scope| {
         scope.spawn(|| {
             for round in (1..).take_while(|_| !done.load(Ordering::Relaxed)) {
                 let share = mbit(1 + round % 100);
                 following.set_share(Handle::new(1, 0), "a", share, None).expect("a rate");
             }
         });
-        let saves = (0..300).map(|_| host.save(None).expect("it can be saved").join("\n"));
-        let saved = saves.filter(|saved| saved.contains(" rate fleet a ")).count();
+        let saved = (0..300).map(|_| host.save(None)).collect();
         done.store(true, Ordering::Relaxed);
-        assert_eq!(saved, 300);
+        saved
     });
+    for saved in saved {
+        let saved = saved.expect("it can be saved").join("\n");
+        assert!(saved.contains(" rate fleet a "), "{saved}");
+    }
 }

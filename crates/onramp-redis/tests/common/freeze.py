@@ -32,9 +32,19 @@ def named(pid, name):
     return found
 
 
-def freeze(pid, name):
-    """Stops the threads, also those that one of them starts meanwhile, and returns them. The same
-    thread of this program has to thaw them."""
+# The system calls in which a thread waits: futex, epoll_wait, epoll_pwait, epoll_pwait2.
+WAITS = {"202", "232", "281", "441"} if os.uname().machine == "x86_64" else {"98", "22", "441"}
+
+
+def waits(pid, tid):
+    with open(f"/proc/{pid}/task/{tid}/syscall") as file:
+        return file.read().split()[0] in WAITS
+
+
+def freeze(pid, name, waiting=False):
+    """Stops the threads, also those that one of them starts meanwhile, and returns them. With
+    `waiting`, stops each while it waits in the kernel, so that it holds no lock for which the
+    program's other threads could wait. The same thread of this program has to thaw them."""
     frozen = []
     while new := [tid for tid in named(pid, name) if tid not in frozen]:
         for tid in new:
@@ -42,6 +52,9 @@ def freeze(pid, name):
                 ptrace(SEIZE, tid)
                 ptrace(INTERRUPT, tid)
                 os.waitpid(tid, WALL)
+                if waiting and not waits(pid, tid):
+                    ptrace(DETACH, tid)
+                    continue
             except ProcessLookupError:
                 continue  # It has ended meanwhile.
             frozen.append(tid)
@@ -54,7 +67,7 @@ def thaw(tids):
 
 
 if __name__ == "__main__":
-    frozen = freeze(int(sys.argv[1]), sys.argv[2])
+    frozen = freeze(int(sys.argv[1]), sys.argv[2], waiting=True)
     print(len(frozen), flush=True)
     sys.stdin.read()
     thaw(frozen)
