@@ -267,6 +267,18 @@ pub(crate) fn profiles(args: &[String]) -> Outcome {
     run_example(command.args(args))
 }
 
+/// Runs fifty daemons in one limit, with an optimised program, and checks how fast they follow
+/// demands and faults. The arguments are names of scenarios; without one, all run.
+pub(crate) fn fleet(args: &[String]) -> Outcome {
+    run(&mut cargo(&["build", "--release", "-p", "onramp-cli"]))?;
+    let script = root().join("crates/onramp-cli/tests/cli/fleet/fleet.py");
+    // A host that gets no processor for a second loses its share, as it should.
+    let mut command = Command::new("nice");
+    command.args(["-n", "-15", "unshare", "--net", "--mount", "--pid", "--fork", "--kill-child"]);
+    command.args(["--mount-proc", "python3"]).arg(script).args(["200", "50"]).args(args);
+    run(command.env("ONRAMP", root().join("target/release/onramp")).env("TRIES", "3"))
+}
+
 /// Builds the examples that run for minutes, and makes the command that runs one of them. All are
 /// built at once, because cargo would build what they depend on anew for each package alone, with
 /// the features of that package.

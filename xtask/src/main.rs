@@ -48,6 +48,7 @@ usage: cargo xtask COMMAND
   chaos           all operations at once, with a watchdog: --minutes N (default 1), --seed N,
                   --worlds N, --tsan, --self-test, --verbose: see --help
   profiles        measure the profiles of `onramp wire` with real programs: [NAME...]
+  fleet           check how fast fifty daemons in one limit follow: [SCENARIO...]; needs root
   aarch64         type-check the workspace for another processor, with the oldest Rust
   features        check the combinations of features that an embedder may use, and run the tests
                   that need none
@@ -99,6 +100,7 @@ fn main() -> ExitCode {
         Some("soak") => checks::soak(rest),
         Some("chaos") => checks::chaos(rest),
         Some("profiles") => checks::profiles(rest),
+        Some("fleet") => checks::fleet(rest),
         Some("compare") => compare::run(rest),
         Some("figures") => figures::run(rest),
         Some("readme") => readme::run(rest),

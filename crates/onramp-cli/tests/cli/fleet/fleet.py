@@ -2,10 +2,10 @@
 
 Run by tests/cli/fleet.rs as the first process of its own network, mount and process namespaces:
 fleet.py MBIT HOSTS [SCENARIO]...: the limit in Mbit/s, the number of daemons. The environment gives
-ONRAMP (the program). Prints the figures of each scenario as one line of JSON, and whether they are
-all within their bounds ("within"). If they are not, the scenario is tried again, at most twice,
-because other programs of the machine can spoil one try. Rates are those that the kernel counted on
-the wire of each host, with Ethernet headers.
+ONRAMP (the program), and TRIES: with 1 or more, a scenario whose figures are not within their bounds
+is tried again, so often at most, because other programs of the machine can spoil a try; and the
+exit status is 1 if none was within. Prints the figures of each try as one line of JSON. Rates are
+those that the kernel counted on the wire of each host, with Ethernet headers.
 """
 
 import asyncio, ctypes, json, multiprocessing, os, random, signal, socket, subprocess, sys
@@ -19,8 +19,7 @@ MBIT = 125_000
 LIMIT = int(sys.argv[1]) * MBIT
 # Demands are multiples of a two-hundredth of the limit.
 PART = LIMIT // 200
-# Length of a packet in bytes: an equal part of the limit is at least 125 packets a second.
-SIZE = min(4000, LIMIT // int(sys.argv[2]) // 125)
+SIZE = 4000
 BURST = 2 * SIZE
 FLOOR = 100_000 // 8
 PASSWORD = "engine-password"
@@ -510,33 +509,41 @@ def window(fleet, rounds=3):
 # Scenarios that run only if they are named need few hosts.
 SCENARIOS = [weights, steady, restarted, killed, cut, delayed, dead, frozen, paused]
 FEW = [window]
-# The least and the greatest value that a figure may have.
-BOUNDS = {"error_max": (0, 0.03), "sum": (0.98, 1.02), "sum_median": (0.95, 1.02),
-          "way_p05": (0.5, 1.5), "way_median": (0.95, 1.5), "over_ms": (0, 300),
+# The least and the greatest value that a figure may have on a machine without other work.
+BOUNDS = {"error_max": (0, 0.03), "sum": (0.98, 1.02), "sum_median": (0.97, 1.02),
+          "way_p05": (0.6, 1.5), "way_median": (0.95, 1.5), "over_ms": (0, 300),
           "recovery_s": (0, 2), "slowest_s": (0, 6), "least_part": (0.7, 1.1)}
-TRIES = 3
+# The same of what is sent during a fault, as a part of the limit, with 50 hosts.
+SENT = {cut: (0.7, 0.85), dead: (0.95, 1.02)}
+TRIES = int(os.environ.get("TRIES", "0"))
 
 
-def within(figures):
-    return all(low <= figures[name] <= high for name, (low, high) in BOUNDS.items()
-               if name in figures)
+def within(scenario, figures):
+    bounds = {**BOUNDS, "sent": SENT.get(scenario, (0, 0.2))}
+    return figures["excess"] <= 0 and all(
+        low <= figures[name] <= high for name, (low, high) in bounds.items()
+        if figures.get(name) is not None)
 
 
 if __name__ == "__main__":
     hosts, names = int(sys.argv[2]), sys.argv[3:]
     fleet = Fleet(hosts, [1 + at % 4 for at in range(hosts)])
-    seen = time.monotonic()
+    seen, failed = time.monotonic(), []
     fleet.begin()
     for scenario in SCENARIOS + FEW:
         if scenario.__name__ in (names or [each.__name__ for each in SCENARIOS]):
-            for _ in range(TRIES):
+            for _ in range(max(TRIES, 1)):
                 figures = scenario(fleet)
-                now, is_within = time.monotonic(), within(figures)
-                # The bound holds at all times, so each moment is looked at, from the first on.
-                line = {"scenario": scenario.__name__, **figures,
-                        "excess": fleet.excess(seen, now), "within": is_within}
-                seen = now
+                now = time.monotonic()
+                # The sum is looked at from the first moment on, between scenarios, too.
+                figures["excess"], seen = fleet.excess(seen, now), now
+                is_within = within(scenario, figures)
+                line = {"scenario": scenario.__name__, **figures, "within": is_within}
                 print(json.dumps(line), flush=True)
                 if is_within:
                     break
+            else:
+                failed.append(scenario.__name__)
     fleet.end()
+    if TRIES and failed:
+        raise SystemExit(f"not within their bounds in {TRIES} tries: {', '.join(failed)}")
