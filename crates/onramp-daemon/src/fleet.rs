@@ -48,6 +48,9 @@ use crate::hub::Hub;
 /// How long the daemon waits before it logs that nobody has set a limit, or that a limit has as
 /// many followers as it may have: after a change of a limit, this may be so for a second.
 const EARLY: Duration = Duration::from_secs(2);
+/// What the log says of a follower that is one too many.
+const FULL: &str = "the limit has as many followers as it may have, so it sends nothing; \
+                    `onramp fleet limit set --hosts` allows more";
 /// How long a task that failed waits before it is started again.
 const PAUSE: Duration = Duration::from_secs(1);
 
@@ -204,11 +207,7 @@ impl Lasting {
             }
         }
         let what = match row.standing {
-            Standing::Full => {
-                "the limit has as many followers as it may have, so it sends nothing; \
-                               `onramp fleet limit set --hosts` allows more"
-                    .to_owned()
-            }
+            Standing::Full => FULL.to_owned(),
             // Without an answer, the limit may be there.
             Standing::Unknown if row.answered.is_some() => no_limit(row.floor),
             _ => return None,

@@ -357,14 +357,19 @@ async fn carry(
     }
 }
 
+/// Returns a network between hosts and a server, on which an answer comes `late`, and its port.
+fn far_away(server: &Server, late: Duration) -> (Runtime, watch::Sender<bool>, u16) {
+    let (network, (open, is_open)) = (runtime(), watch::channel(true));
+    let port = network.block_on(relay_late(server.folder.path(), is_open, late));
+    (network, open, port)
+}
+
 /// A host follows a change of its limit, which is the third below another, although each answer of
 /// the engine takes 0.3 s: the host does not ask for each limit above.
 #[test]
 fn a_change_is_followed_from_far_away() {
     let Some(server) = Server::start(&[]) else { return };
-    let (network, (_open, is_open)) = (runtime(), watch::channel(true));
-    let late = Duration::from_millis(300);
-    let port = network.block_on(relay_late(server.folder.path(), is_open, late));
+    let (_network, _open, port) = far_away(&server, Duration::from_millis(300));
     let (mut fleet, engine) = (Fleet::new(), operator(&server));
     for (name, definition) in [
         ("company", limit(RATE, 0, None)),
@@ -385,9 +390,7 @@ fn a_change_is_followed_from_far_away() {
 #[test]
 fn a_connection_from_far_away() {
     let Some(server) = Server::start(&[]) else { return };
-    let (network, (_open, is_open)) = (runtime(), watch::channel(true));
-    let late = Duration::from_millis(620);
-    let port = network.block_on(relay_late(server.folder.path(), is_open, late));
+    let (_network, _open, port) = far_away(&server, Duration::from_millis(620));
     let mut fleet = Fleet::new();
     let tenant = limit(RATE, 8, None);
     fleet.operator(operator(&server).set("tenant", &tenant)).expect("a sound limit");

@@ -332,6 +332,19 @@ fn a_share_is_lent_for_a_time() {
     lend(later);
 }
 
+/// Checks that `d0` lets no more than its burst of two packets pass at once.
+fn assert_slow(host: &Host) {
+    let link = host.link("d0").expect("it is there");
+    let mut sender = link.sender();
+    let flow = sender.flow(None);
+    for _ in 0..50 {
+        sender.try_send(&flow, &[0; 1_000]).expect("it has room");
+    }
+    assert!(!sender.flush(Duration::from_millis(50)), "at 800 bit/s, a packet takes 10 s");
+    let stats = link.stats();
+    assert!(stats.sent <= 2 && stats.held >= 48, "{stats:?}");
+}
+
 /// Packets that come after the end leave at the rate of what was to come then.
 #[test]
 fn a_share_that_was_lent_ends_in_the_device() {
@@ -342,15 +355,7 @@ fn a_share_that_was_lent_ends_in_the_device() {
     let part = |bits| Part { rate: Rate::bits_per_second(bits), burst: None };
     let (much, little) = (part(8_000_000_000), part(800));
     following.lend_share(root, "a", much, following.now(), little).expect("a share");
-    let link = host.link("d0").expect("it is there");
-    let mut sender = link.sender();
-    let flow = sender.flow(None);
-    for _ in 0..50 {
-        sender.try_send(&flow, &[0; 1_000]).expect("it has room");
-    }
-    assert!(!sender.flush(Duration::from_millis(50)), "at 800 bit/s, a packet takes 10 s");
-    let stats = link.stats();
-    assert!(stats.sent <= 2 && stats.held >= 48, "{stats:?}");
+    assert_slow(&host);
 }
 
 /// A command that repeats the name of the limit, to change something else, leaves the share as it
@@ -414,14 +419,7 @@ fn a_command_keeps_the_end() {
     following.set_share(root, "a", much.rate, None).expect("a share");
     following.lend_share(root, "a", much, following.now(), little).expect("a share");
     all(&mut host, &[&tbf("change", "9mb")]);
-    let link = host.link("d0").expect("it is there");
-    let mut sender = link.sender();
-    let flow = sender.flow(None);
-    for _ in 0..50 {
-        sender.try_send(&flow, &[0; 1_000]).expect("it has room");
-    }
-    assert!(!sender.flush(Duration::from_millis(50)), "at 800 bit/s, a packet takes 10 s");
-    assert!(link.stats().sent <= 2, "{:?}", link.stats());
+    assert_slow(&host);
 }
 
 /// So does a rate that follows the limit only since the command, beside one that has followed it

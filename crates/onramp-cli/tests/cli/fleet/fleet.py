@@ -2,9 +2,9 @@
 
 Run by tests/cli/fleet.rs as the first process of its own network, mount and process namespaces:
 fleet.py MBIT HOSTS [SCENARIO]...: the limit in Mbit/s, the number of daemons. The environment gives
-ONRAMP (the program), and TRIES: with 1 or more, a scenario whose figures are not within their bounds
-is tried again, so often at most, because other programs of the machine can spoil a try; and the
-exit status is 1 if none was within. Prints the figures of each try as one line of JSON. Rates are
+ONRAMP (the program) and, if figures are to be within their bounds, TRIES: a scenario is tried up to
+so many times, because other programs of the machine can spoil a try, and the exit status is 1 if no
+try was within. Prints the figures of each try as one line of JSON. Rates are
 those that the kernel counted on the wire of each host, with Ethernet headers.
 """
 
