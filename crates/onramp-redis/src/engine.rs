@@ -10,7 +10,7 @@ use onramp_fleet::{Act, Answer, Definition, DefinitionError, Definitions, Place,
 use redis::aio::MultiplexedConnection;
 use redis::{
     AsyncConnectionConfig, Client, Cmd, ConnectionInfo, ErrorKind, FromRedisValue,
-    IntoConnectionInfo as _, RedisError, Value,
+    IntoConnectionInfo as _, RedisError, ServerError, Value,
 };
 use tokio::sync::Mutex;
 use tokio::time::Instant;
@@ -81,11 +81,16 @@ impl From<DefinitionError> for EngineError {
 
 impl From<RedisError> for EngineError {
     fn from(error: RedisError) -> Self {
-        let why = error.to_string();
-        match error.code() {
-            Some("NOPERM" | "WRONGPASS" | "NOAUTH") => Self::Denied(why),
-            // The first messages go together, and the code is in the text only.
-            _ if why.contains("NOAUTH") => Self::Denied("it asks for a user and a password".into()),
+        // The first messages of a connection go together, so their refusal is a list. The reasons
+        // are the same.
+        let refused = error.clone().into_server_errors();
+        let refused = refused.as_deref().and_then(|list| list.first()).map(|(_, first)| first);
+        let text = |of: &ServerError| format!("{} {}", of.code(), of.details().unwrap_or_default());
+        let why = refused.map_or_else(|| error.to_string(), text);
+        match refused.map(ServerError::code) {
+            Some("NOAUTH") => Self::Denied("it asks for a user and a password".into()),
+            Some("NOPERM" | "WRONGPASS") => Self::Denied(why),
+            Some("LOADING") => Self::Engine("it still reads its file: try again".into()),
             _ if error.kind() == ErrorKind::AuthenticationFailed => Self::Denied(why),
             _ if is_lost(&error) && !is_unfit(&error) => Self::Unreachable(why),
             _ => Self::Engine(why),

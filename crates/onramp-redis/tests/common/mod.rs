@@ -4,7 +4,6 @@
 
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, Write as _};
-use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::thread;
@@ -103,13 +102,14 @@ impl Server {
         assert!(done.success());
     }
 
-    /// Waits until the server listens. A server that was killed leaves its socket, so the socket's
-    /// file alone says nothing.
+    /// Waits until the server says in its log that it is ready. It listens before it has read its
+    /// file, and refuses most commands until then.
     fn wait(&mut self) {
-        let socket = self.folder.path().join("socket");
-        eventually("the server listens", || {
+        let log = self.folder.path().join("log");
+        eventually("the server is ready", || {
             assert_eq!(self.child.try_wait().expect("a child"), None, "redis-server ended");
-            UnixStream::connect(&socket).is_ok()
+            let log = std::fs::read_to_string(&log).expect("the log was created before");
+            log.contains("eady to accept connections")
         });
     }
 }
