@@ -12,6 +12,7 @@ pub(crate) mod kind;
 pub(crate) mod qdisc;
 pub(crate) mod qdisc_counters;
 pub(crate) mod rounds;
+pub(crate) mod scouts;
 pub(crate) mod segments;
 pub(crate) mod time_queue;
 pub(crate) mod turns;

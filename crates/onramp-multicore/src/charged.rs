@@ -166,6 +166,10 @@ impl Qdisc for Charged {
         self.inner.prefetch_flows(coming, most);
     }
 
+    fn prefetch_next(&self, most: u32) {
+        self.inner.prefetch_next(most);
+    }
+
     fn can_bypass(&self) -> bool {
         self.inner.can_bypass()
     }

@@ -16,6 +16,8 @@ mod history;
 mod load;
 mod machines;
 mod parameter;
+#[cfg(test)]
+mod prefetch;
 mod scenario;
 mod software;
 

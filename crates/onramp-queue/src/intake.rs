@@ -208,7 +208,7 @@ impl<T> Intake<T> {
             #[expect(clippy::cast_possible_truncation, reason = "at most `cap`, a u16")]
             let total = total as u16;
             // SAFETY: the chain of pushed nodes belongs to this thread until the exchange succeeds.
-            unsafe { Node::set_next(oldest, word.node()) };
+            unsafe { Node::turn(oldest, word.node()) };
             let owns =
                 !word.has(OWNED) && total >= self.batch && !mutant::is("intake-push-never-owns");
             let new = Word::with(newest, total, word.flags() | if owns { OWNED } else { 0 });

@@ -9,6 +9,7 @@ mod cancel;
 mod counter;
 mod drop_reason;
 mod gate;
+mod hints;
 mod intake;
 mod list;
 mod mailbox;
@@ -32,7 +33,7 @@ pub use counter::Counter;
 pub use drop_reason::DropReason;
 pub use gate::Gate;
 pub use intake::{Full, Intake, Owner, Pushed};
-pub use list::PacketList;
+pub use list::{PacketList, Scout};
 pub use mailbox::{Mailbox, Reader, Undelivered};
 pub use mapped::MappedPool;
 #[cfg(loom)]

@@ -1,5 +1,6 @@
 //! An intrusive first-in, first-out list of packets, like the kernel's `qdisc_skb_head`.
 
+use std::marker::PhantomData;
 use std::ptr;
 
 use crate::DropReason;
@@ -107,6 +108,14 @@ impl PacketList {
         crate::sync::prefetch(self.head);
     }
 
+    /// Begins to prefetch the packets, the oldest first. See [`Scout`].
+    #[must_use]
+    #[inline]
+    pub fn scout(&self) -> Scout<'_> {
+        crate::sync::prefetch_write(self.head);
+        Scout { node: self.head, list: PhantomData }
+    }
+
     /// Prefetches the newest packet for writing, because a packet will soon be appended to it.
     #[inline]
     pub fn prefetch_back(&self) {
@@ -191,6 +200,19 @@ impl PacketList {
         }
     }
 
+    /// Gives each packet the hint that the closure returns for the address of the packet's node.
+    #[inline]
+    #[cfg_attr(sim, track_caller)]
+    pub(crate) fn set_hints(&mut self, mut hint: impl FnMut(usize) -> usize) {
+        let mut node = self.head;
+        while !node.is_null() {
+            // SAFETY: the list owns its nodes and is borrowed exclusively.
+            unsafe { Node::set_hint(node, hint(node.addr())) };
+            // SAFETY: the list owns the node.
+            node = unsafe { Node::next(node) };
+        }
+    }
+
     #[inline]
     pub(crate) fn parts_mut(&mut self) -> impl Iterator<Item = (&mut Meta, &mut Tail)> {
         let mut node = self.head;
@@ -268,13 +290,13 @@ impl PacketList {
         let (mut list, mut next) = (Self::new(), newest);
         while !next.is_null() {
             // SAFETY: the caller owns all nodes of the chain.
-            next = unsafe { list.push_front_node(next) };
+            (next, _) = unsafe { list.push_front_node(next) };
         }
         list
     }
 
     /// Moves the first node of a chain, which is linked from newer to older packets, to the front
-    /// of this list. Returns the next node of the chain.
+    /// of this list, and leaves it its hint. Returns the next node of the chain, and the hint.
     ///
     /// A link in the chain may have been made for a packet that was freed before it became part of
     /// this chain; another packet was then pushed at the same address. So this function uses links
@@ -287,16 +309,57 @@ impl PacketList {
     #[inline]
     #[cfg_attr(sim, track_caller)]
     #[expect(clippy::disallowed_methods, reason = "see above; links elsewhere are pointers")]
-    pub(crate) unsafe fn push_front_node(&mut self, node: *mut Node) -> *mut Node {
+    pub(crate) unsafe fn push_front_node(&mut self, node: *mut Node) -> (*mut Node, *const Node) {
         // Also the pointer to the first node may have the provenance of an earlier packet:
         // `Intake::own` may have written back an address that it read when that packet lived there.
         let node: *mut Node = ptr::with_exposed_provenance_mut(node.addr());
         // SAFETY: the caller owns the node.
-        let older = unsafe { Node::next(node) };
+        let (older, hint) = unsafe { Node::turn(node, self.head) };
         crate::sync::prefetch_write(older);
-        // SAFETY: the caller owns the node, which leaves the chain here.
-        self.push_front(unsafe { Packet::from_raw(node) });
-        older
+        self.packets += 1;
+        // SAFETY: the caller owns the node.
+        self.bytes += u64::from(unsafe { Node::meta(node) }.len);
+        if self.tail.is_null() {
+            self.tail = node;
+        }
+        self.head = node;
+        (older, hint)
+    }
+}
+
+/// Goes through a list ahead of the thread's own work, and prefetches its packets, which another
+/// processor has in its caches: 60 to 250 ns each on large machines.
+///
+/// Each packet tells where the next one is, so a scout that does not pause waits for one packet
+/// after another. Send several scouts through several lists in turn: then the processor fetches the
+/// packets of all of them at the same time.
+///
+/// ```
+/// use onramp_queue::{Packet, PacketList};
+///
+/// let lists = [0, 1].map(|_| PacketList::from_iter([Packet::new(60), Packet::new(60)]));
+/// let mut scouts = lists.each_ref().map(PacketList::scout);
+/// while scouts.iter_mut().any(|scout| scout.advance()) {}
+/// ```
+#[derive(Clone, Debug)]
+pub struct Scout<'a> {
+    node: *mut Node,
+    list: PhantomData<&'a PacketList>,
+}
+
+impl Scout<'_> {
+    /// Waits for the packet that was prefetched last, and prefetches the next one for writing.
+    /// Returns false at the end of the list.
+    #[inline]
+    #[cfg_attr(sim, track_caller)]
+    pub fn advance(&mut self) -> bool {
+        if self.node.is_null() {
+            return false;
+        }
+        // SAFETY: the list owns the node, and lends it read-only while it is borrowed.
+        self.node = unsafe { Node::next(self.node) };
+        crate::sync::prefetch_write(self.node);
+        !self.node.is_null()
     }
 }
 

@@ -2,7 +2,7 @@
 //! the payload.
 //!
 //! ```text
-//! line 0   list link, Meta              read and written by intake and qdisc
+//! line 0   list link, hint, Meta        read and written by intake and qdisc
 //! line 1   home, destination, lengths   read by device and sender
 //! 2 ..     payload                      written once by the sender
 //! ```
@@ -25,7 +25,13 @@ pub(crate) const CHOSEN: u16 = 1 << 15;
 /// Header and payload of a packet, in one allocation.
 #[repr(C, align(64))]
 pub(crate) struct Node {
-    next: UnsafeCell<*mut Self>,
+    /// The address of the next node of the list, or null, and the hint, in one word.
+    ///
+    /// The hint is the address of a node that the same sender submitted some packets earlier, as
+    /// its distance from this node. In the list of an intake that node comes some
+    /// steps later, so an owner that walks over the list prefetches it. Nothing else depends on a
+    /// hint: the node may be anywhere, or be freed.
+    link: UnsafeCell<Word>,
     pub(crate) meta: Meta,
     pub(crate) tail: Tail,
 }
@@ -132,6 +138,14 @@ pub const PAYLOAD_MAX: usize = 65_535;
 /// rest.
 const PREFETCH_MAX: u32 = 256;
 
+/// Hints reach this far in both directions, in bytes.
+const HINT_MAX: usize = 1 << 27;
+/// A word has 22 bits beside the address of a node: the upper 16 and the lower 6. The distance to a
+/// hint is a multiple of 64 of 28 bits, with its sign. Shifted up by 36, its lower 6 bits are gone;
+/// turned by 6, it lies in these 22 bits.
+const HINT_SHIFT: u32 = 36;
+const HINT_TURN: u32 = 6;
+
 impl Node {
     fn layout(capacity: u16) -> Layout {
         let bytes = size_of::<Self>() + usize::from(capacity);
@@ -178,7 +192,8 @@ impl Node {
             below: false,
             before: Before::New,
         };
-        let fresh = Self { next: UnsafeCell::new(ptr::null_mut()), meta: Meta::default(), tail };
+        let link = UnsafeCell::new(Word::ZERO);
+        let fresh = Self { link, meta: Meta::default(), tail };
         crate::sync::writes(node, size_of::<Self>());
         // SAFETY: the caller owns the memory.
         unsafe { node.write(fresh) };
@@ -202,10 +217,8 @@ impl Node {
     #[inline]
     #[cfg_attr(sim, track_caller)]
     pub(crate) unsafe fn next(node: *mut Self) -> *mut Self {
-        // SAFETY: the caller owns the node, so the node is alive.
-        let link = unsafe { &(*node).next };
-        // SAFETY: only the owner of a node reads and writes its link.
-        link.with(|next| unsafe { *next })
+        // SAFETY: as the caller promises.
+        unsafe { Self::link(node) }.node()
     }
 
     /// # Safety
@@ -213,11 +226,71 @@ impl Node {
     /// The caller owns the node.
     #[inline]
     #[cfg_attr(sim, track_caller)]
-    pub(crate) unsafe fn set_next(node: *mut Self, next: *mut Self) {
+    unsafe fn link(node: *mut Self) -> Word {
         // SAFETY: the caller owns the node, so the node is alive.
-        let link = unsafe { &(*node).next };
+        let link = unsafe { &(*node).link };
         // SAFETY: only the owner of a node reads and writes its link.
-        link.with_mut(|slot| unsafe { *slot = next });
+        link.with(|word| unsafe { *word })
+    }
+
+    /// Sets the next node, and forgets the hint. Unlike [`turn`](Self::turn) it only writes, so
+    /// the processor need not wait for the node's memory.
+    ///
+    /// # Safety
+    ///
+    /// The caller owns the node.
+    #[inline]
+    #[cfg_attr(sim, track_caller)]
+    pub(crate) unsafe fn set_next(node: *mut Self, next: *mut Self) {
+        // SAFETY: as the caller promises.
+        unsafe { Self::set_link(node, Word::with(next, 0, 0)) };
+    }
+
+    /// # Safety
+    ///
+    /// The caller owns the node.
+    #[inline]
+    #[cfg_attr(sim, track_caller)]
+    unsafe fn set_link(node: *mut Self, word: Word) {
+        // SAFETY: the caller owns the node, so the node is alive.
+        let link = unsafe { &(*node).link };
+        // SAFETY: only the owner of a node reads and writes its link.
+        link.with_mut(|slot| unsafe { *slot = word });
+    }
+
+    /// Makes the address `at` of a node the hint of this one. If it is too far away, there is none.
+    ///
+    /// # Safety
+    ///
+    /// The caller owns the node.
+    #[inline]
+    #[cfg_attr(sim, track_caller)]
+    pub(crate) unsafe fn set_hint(node: *mut Self, at: usize) {
+        let distance = at.wrapping_sub(node.addr());
+        let is_near = distance.wrapping_add(HINT_MAX) < 2 * HINT_MAX;
+        let beside = if is_near { (distance << HINT_SHIFT).rotate_left(HINT_TURN) } else { 0 };
+        // SAFETY: as the caller promises.
+        let next = unsafe { Self::next(node) };
+        // SAFETY: as the caller promises.
+        unsafe { Self::set_link(node, Word::with_beside(next, beside)) };
+    }
+
+    /// Sets the next node, and keeps the hint. Returns the former next node, and the hint: without
+    /// one, the address of the node itself.
+    ///
+    /// # Safety
+    ///
+    /// The caller owns the node.
+    #[inline]
+    #[cfg_attr(sim, track_caller)]
+    pub(crate) unsafe fn turn(node: *mut Self, next: *mut Self) -> (*mut Self, *const Self) {
+        // SAFETY: as the caller promises.
+        let link = unsafe { Self::link(node) };
+        let beside = link.beside();
+        // SAFETY: as the caller promises.
+        unsafe { Self::set_link(node, Word::with_beside(next, beside)) };
+        let distance = beside.rotate_right(HINT_TURN).cast_signed() >> HINT_SHIFT;
+        (link.node(), node.wrapping_byte_offset(distance))
     }
 
     /// Returns the addresses of the cache lines that hold a node's header and the first `payload`
@@ -371,5 +444,45 @@ impl Tail {
     #[cold]
     fn leave_host(&mut self) {
         self.host = None;
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    /// A hint is kept while the node goes from list to list, and leads to the same place; a place
+    /// that is too far away gives none.
+    #[test]
+    fn hints_lead_to_places_nearby() {
+        let nodes = [0; 2].map(|_| Node::alloc(128, ptr::null()));
+        let [node, next] = nodes;
+        let here = node.addr();
+        let reach = HINT_MAX;
+        for at in [next.addr(), here + 64, here - 64, here - reach, here + reach - 64, here] {
+            // SAFETY: the test owns the node.
+            unsafe {
+                Node::set_next(node, next);
+                Node::set_hint(node, at);
+                assert_eq!(Node::next(node), next);
+                let (was, hint) = Node::turn(node, ptr::null_mut());
+                assert_eq!((was, hint.addr()), (next, at));
+                let (was, hint) = Node::turn(node, next);
+                assert_eq!((was, hint.addr()), (ptr::null_mut(), at), "it is kept");
+                Node::set_next(node, next);
+                assert_eq!(Node::turn(node, next), (next, node.cast_const()), "it is forgotten");
+            }
+        }
+        for far in [here - reach - 64, here + reach, 0, usize::MAX] {
+            // SAFETY: the test owns the node.
+            unsafe {
+                Node::set_hint(node, far);
+                assert_eq!(Node::turn(node, next), (next, node.cast_const()), "{far:#x}");
+            }
+        }
+        for node in nodes {
+            // SAFETY: the test owns the node.
+            unsafe { Node::free(node) };
+        }
     }
 }

@@ -40,6 +40,7 @@ use std::ptr::{self, NonNull};
 use std::task::{RawWakerVTable, Waker};
 
 use crate::cancel::Cancelled;
+use crate::hints::{AHEAD, Recent};
 use crate::node::home::{BELL, Home, RUNG, WAITING, WAKE_AT, WAKING, free_chain, store_waker};
 use crate::node::word::Word;
 use crate::node::{Before, Guests, Node, PAYLOAD_MAX, Tail};
@@ -154,6 +155,7 @@ pub struct Pool {
     /// Number of nodes that are out (neither in `free` nor home) and were submitted by this pool's
     /// sender.
     below: u32,
+    recent: Recent,
     /// Token shared with the guests of this pool's sender. A guest is a packet of another pool, or
     /// of the heap, that this sender submitted and that is neither sent nor dropped yet.
     guests: Option<Arc<Guests>>,
@@ -212,6 +214,7 @@ impl Pool {
             out: 0,
             out_bytes: 0,
             below: 0,
+            recent: Recent::default(),
             guests: None,
             bias: 0,
             counts: false,
@@ -327,6 +330,10 @@ impl Pool {
                 (tail.below, self.below) = (true, self.below + 1);
                 was
             };
+        }
+        // The hint of a sender that has few packets below would lead to one that has left.
+        if self.below > AHEAD {
+            packets.set_hints(|node| self.recent.replace(node));
         }
     }
 

@@ -12,18 +12,20 @@ pub(crate) use onramp_machine::sync::{
     Mutex,
     atomic::{AtomicU8, AtomicU64 as ShareWord, Ordering},
 };
+#[cfg(sim)]
+pub(crate) use onramp_machine::thread_local;
 #[cfg(shuttle)]
 pub(crate) use shuttle::sync::{
     Mutex,
     atomic::{AtomicU8, Ordering},
 };
-#[cfg(not(sim))]
-pub(crate) use std::sync::atomic::AtomicU64 as ShareWord;
 #[cfg(not(any(loom, shuttle, sim)))]
 pub(crate) use std::sync::{
     Mutex,
     atomic::{AtomicU8, Ordering},
 };
+#[cfg(not(sim))]
+pub(crate) use std::{sync::atomic::AtomicU64 as ShareWord, thread_local};
 
 #[cfg(all(feature = "tc", loom))]
 pub(crate) use loom::sync::atomic::AtomicU64;

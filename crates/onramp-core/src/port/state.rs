@@ -9,6 +9,7 @@ use super::own_time::OwnTime;
 use super::pace::Pace;
 use super::run::{Leave, Run, Stop};
 use super::{FRUITLESS_MAX, LONG_QUOTA, Mode, PortOptions, QUOTA, TICK_NS, WALK_LOOK, WALK_NS};
+use crate::base::sync::thread_local;
 use crate::base::{Instant, Wakes};
 use crate::port::{Device, DeviceWaker, Share, Transmitted};
 use crate::sched::{Cx, Dequeue, Qdisc};
@@ -31,6 +32,11 @@ pub(super) struct PortState<D> {
     /// `collect`. While there are any, the owner takes no others, and does not leave the intake
     /// idle.
     pub(super) taken: Taken,
+    /// The thread that owned the port last, by its [`here`].
+    pub(super) owner: usize,
+    /// How many of the qdisc's packets other threads have enqueued, whose processors have them in
+    /// their caches, and this owner has not prefetched yet.
+    pub(super) elsewhere: u32,
     /// Packets that have left the qdisc but that the device has not taken yet: at most one burst.
     pub(super) burst: PacketList,
     /// The device was full: time before which it is not offered packets again, unless it says
@@ -49,6 +55,15 @@ pub(super) struct PortState<D> {
     pub(super) closed: Option<DropReason>,
     /// Whether a dead port has already dropped the packets that it held when it died.
     pub(super) is_buried: bool,
+}
+
+thread_local! {
+    static HERE: u8 = const { 0 };
+}
+
+/// Returns a number that no other thread has while this one runs.
+fn here() -> usize {
+    HERE.with(|here| std::ptr::from_ref(here).addr())
 }
 
 /// A burst that is offered to the device.
@@ -84,6 +99,8 @@ impl<D: Device> PortState<D> {
             now: Instant(0),
             inbox: PacketList::new(),
             taken: Taken::default(),
+            owner: 0,
+            elsewhere: 0,
             burst: PacketList::new(),
             retry_at: Instant(0),
             room,
@@ -197,6 +214,9 @@ impl<D: Device> PortState<D> {
         if let Some(late) = self.own_time.begin(run.now, self.oldest_arrival()) {
             run.stats.count_late(late.late_ns, late.lost_ns);
             self.own_time.rest_up_to(run.waker.rest_ns());
+        }
+        if std::mem::replace(&mut self.owner, here()) != here() {
+            self.elsewhere = self.root.backlog().packets;
         }
         self.end_leases(run);
     }
@@ -345,6 +365,11 @@ impl<D: Device> PortState<D> {
         let most = run.quota.send.min(QUOTA);
         let mut drops = PacketList::new();
         let mut cx = self.root.call(self.own_time.now(), &mut drops);
+        let foreign = self.elsewhere.min(most);
+        if foreign > 0 {
+            self.elsewhere -= foreign;
+            self.root.qdisc().prefetch_next(foreign);
+        }
         let mut fruitless = 0;
         let stop = loop {
             if self.burst.len() >= most {

@@ -53,6 +53,7 @@ use super::{Backlog, Cx, Dequeue, Kind, Peek, Qdisc, Verdict, band_of, peek_by_d
 use crate::base::Instant;
 use crate::base::params::Values;
 use crate::sched::Shown;
+use crate::sched::scouts::{SCOUTS, Scouts};
 use crate::sched::turns::{MANY, Turns};
 
 const BANDS: usize = 3;
@@ -379,6 +380,13 @@ impl Fq {
         Some(pkt)
     }
 
+    /// Returns how many bytes the flow may send in its next turn.
+    fn turn_bytes(&self, index: u32) -> u64 {
+        let credit = self.flows.get(index).credit;
+        let turn = if credit > 0 { credit } else { credit.saturating_add(self.config.quantum) };
+        if index == FAST { u64::MAX } else { u64::try_from(turn).unwrap_or(0) }
+    }
+
     /// Sets the CE mark on an ECN-capable packet that waited longer than `ce_threshold`.
     #[inline]
     fn mark(&mut self, pkt: &mut Packet, now_ns: u64, due_ns: u64) {
@@ -539,6 +547,19 @@ impl Qdisc for Fq {
         if self.flows.len().max(self.backlog.packets as usize) > MANY {
             self.flows.prefetch_flows(coming.metas().take(most as usize).map(|meta| meta.flow));
         }
+    }
+
+    fn prefetch_next(&self, most: u32) {
+        let Band { lists, .. } = &self.bands[self.band];
+        let turns = || lists[NEW].iter().chain(lists[OLD].iter()).take(SCOUTS);
+        turns().for_each(|index| self.flows.prefetch_flow(index));
+        let mut scouts = Scouts::new(most);
+        for index in std::iter::once(FAST).chain(turns()) {
+            if !scouts.add(self.flows.in_order(index), self.turn_bytes(index)) {
+                break;
+            }
+        }
+        scouts.run();
     }
 
     /// Sets new parameters. As in Linux, packets beyond a smaller `limit` are dequeued and dropped,

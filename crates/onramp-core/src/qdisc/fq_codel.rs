@@ -347,6 +347,10 @@ impl Qdisc for FqCodel {
         Verdict::Queued
     }
 
+    fn prefetch_next(&self, most: u32) {
+        self.flows.prefetch_next(most);
+    }
+
     fn prefetch_flows(&self, coming: &PacketList, most: u32) {
         let flows = coming.metas().take(most as usize).map(|meta| meta.flow);
         self.flows.prefetch_flows(flows.map(|flow| self.buckets.hash(flow)));

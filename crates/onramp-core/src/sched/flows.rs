@@ -10,6 +10,7 @@
 
 use onramp_queue::{Packet, PacketList, prefetch};
 
+use crate::sched::scouts::{SCOUTS, Scouts};
 use crate::sched::turns::{MANY, Turns};
 
 /// Which of the two lists a flow is in: [`NEW`] or [`OLD`].
@@ -118,6 +119,21 @@ impl<L> Flows<L> {
         }
         buckets.clone().for_each(|index| prefetch(&self.flows[index]));
         buckets.for_each(|index| self.flows[index].queue.prefetch_back());
+    }
+
+    /// Prefetches up to `most` packets that will be dequeued next: see
+    /// [`Qdisc::prefetch_next`](crate::Qdisc::prefetch_next).
+    pub(crate) fn prefetch_next(&self, most: u32) {
+        let turns = || self.lists[NEW].iter().chain(self.lists[OLD].iter()).take(SCOUTS);
+        turns().for_each(|index| prefetch(&self.flows[index as usize]));
+        let mut scouts = Scouts::new(most);
+        for flow in turns().map(|index| &self.flows[index as usize]) {
+            let turn = if flow.credit > 0 { flow.credit } else { flow.credit + self.quantum };
+            if !scouts.add(&flow.queue, u64::try_from(turn).unwrap_or(0)) {
+                break;
+            }
+        }
+        scouts.run();
     }
 
     /// Returns the number of the flow whose turn it is, and in which list the flow is, or `None` if

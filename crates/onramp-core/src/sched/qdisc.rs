@@ -105,6 +105,13 @@ pub trait Qdisc: Send + Debug {
     /// it need not wait for the memory of one flow after another.
     fn prefetch_flows(&self, _coming: &PacketList, _most: u32) {}
 
+    /// Prepares for a dequeue of up to `most` packets that another processor has in its caches. A
+    /// qdisc with a queue for each flow can prefetch the packets of several queues at the same
+    /// time, so that it need not wait for one packet after another: see
+    /// [`Scout`](onramp_queue::Scout). Packets that are prefetched, but do not leave soon, cost
+    /// more than they gain.
+    fn prefetch_next(&self, _most: u32) {}
+
     /// Asks the processor to prefetch the first and the last packet of the queue. A parent with
     /// many children calls `prefetch` some time before it enqueues into this qdisc or dequeues from
     /// it, so that it need not wait for the memory of the packets then.

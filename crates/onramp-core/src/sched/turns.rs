@@ -51,6 +51,12 @@ impl Turns {
         self.ring[self.at(self.head.wrapping_add(turns))]
     }
 
+    /// Returns the flows, in the order of their turns.
+    #[inline]
+    pub(crate) fn iter(&self) -> impl Iterator<Item = u32> {
+        (0..self.len()).map(|turns| self.ahead(turns))
+    }
+
     #[inline]
     pub(crate) fn first(&self) -> Option<u32> {
         (!self.is_empty()).then(|| self.ahead(0))

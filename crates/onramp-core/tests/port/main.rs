@@ -16,6 +16,7 @@ mod jobs;
 mod leases;
 mod lent;
 mod lists;
+mod migrate;
 mod modes;
 mod own_time;
 mod pace;

@@ -54,6 +54,19 @@ impl Word {
         Self(node.map_addr(|addr| addr | flags | (usize::from(count) << COUNT_SHIFT)))
     }
 
+    /// Returns the word that has the bits `beside` beside the address of `node`.
+    #[inline]
+    pub(crate) fn with_beside(node: *mut Node, beside: usize) -> Self {
+        debug_assert_eq!((node.addr() & !NODE, beside & NODE), (0, 0), "no bit belongs to both");
+        Self(node.map_addr(|addr| addr | beside))
+    }
+
+    /// Returns the bits that are not part of the node's address: the count and the flags.
+    #[inline]
+    pub(crate) fn beside(self) -> usize {
+        self.0.addr() & !NODE
+    }
+
     #[inline]
     pub(crate) fn node(self) -> *mut Node {
         self.0.map_addr(|addr| addr & NODE)

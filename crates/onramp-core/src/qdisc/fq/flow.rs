@@ -217,6 +217,12 @@ impl Flows {
         self.get(index).queue.prefetch_front();
     }
 
+    /// Returns the packets of a flow that came in order.
+    #[inline]
+    pub(super) fn in_order(&self, index: u32) -> &PacketList {
+        &self.get(index).queue
+    }
+
     /// Finds the flow with the key `key`, or creates it; a new flow may send `credit` bytes in its
     /// first round. If a flow must be created and there already are `room` flows or more, first
     /// removes idle flows.
