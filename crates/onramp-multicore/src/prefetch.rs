@@ -6,6 +6,7 @@ use onramp_core::{Instant, Kinds};
 use onramp_machine::{Setup, hook, simulate, thread};
 use onramp_queue::{Credits, Intake, Packet, PacketList, Pool, Pushed};
 
+use crate::charged::charged;
 use crate::{Description, Draw};
 
 /// Runs `first`, and then `second` on a processor of the other socket. Returns how long `second`
@@ -65,19 +66,20 @@ fn an_owner_prefetches_a_senders_earlier_packets() {
     assert!(hinted < plain / 2, "{hinted} ns of {plain}");
 }
 
-/// Enqueues 128 packets of eight flows into a qdisc, and returns how long another processor
-/// dequeues 64 of them.
-fn dequeue(kind: &str, prefetches: bool) -> u64 {
-    let spec = Kinds::default().spec(kind).expect("a built-in kind");
+/// Enqueues four packets of each flow into a qdisc, and returns how long another processor dequeues
+/// 64 of them.
+fn dequeue(kinds: &Kinds, line: &str, flows: u64, bytes: u32, prefetches: bool) -> u64 {
+    let spec = kinds.spec(line).expect("a known kind");
     let fill = move || {
         let (mut qdisc, mut drops) = (spec.build(1_514), PacketList::new());
         let mut cx = Cx::new(Instant(0), &mut drops);
-        for number in 0..128 {
-            let mut packet = Packet::new(100);
-            packet.flow = number % 8;
+        let packets = 256;
+        for number in 0..packets {
+            let mut packet = Packet::new(bytes);
+            packet.flow = number % flows;
             let _ = qdisc.enqueue(packet, &mut cx);
         }
-        assert_eq!(qdisc.backlog().packets, 128);
+        assert_eq!(u64::from(qdisc.backlog().packets), packets);
         qdisc
     };
     on_two_sockets(fill, move |mut qdisc: Box<dyn Qdisc>| {
@@ -96,8 +98,16 @@ fn dequeue(kind: &str, prefetches: bool) -> u64 {
 
 #[test]
 fn qdiscs_prefetch_the_packets_of_several_flows() {
-    for kind in ["fq quantum 1000", "fq_codel quantum 1000", "fq_pie quantum 1000"] {
-        let (plain, prefetched) = (dequeue(kind, false), dequeue(kind, true));
-        assert!(prefetched < plain * 2 / 3, "{kind}: {prefetched} ns of {plain}");
+    for (flows, bytes) in [(8, 120), (64, 1_500)] {
+        for line in ["fq", "fq_codel", "fq_pie", "charged-fq"] {
+            let kinds = match line {
+                "charged-fq" => Kinds::new(charged("fq")).expect("a new name"),
+                _ => Kinds::default(),
+            };
+            let [plain, prefetched] =
+                [false, true].map(|prefetches| dequeue(&kinds, line, flows, bytes, prefetches));
+            let case = format!("{line}, {flows} flows: {prefetched} ns of {plain}");
+            assert!(prefetched < plain * 2 / 3, "{case}");
+        }
     }
 }

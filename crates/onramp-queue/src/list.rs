@@ -290,13 +290,14 @@ impl PacketList {
         let (mut list, mut next) = (Self::new(), newest);
         while !next.is_null() {
             // SAFETY: the caller owns all nodes of the chain.
-            (next, _) = unsafe { list.push_front_node(next) };
+            let (older, _) = unsafe { list.push_front_node(next) };
+            next = older;
         }
         list
     }
 
     /// Moves the first node of a chain, which is linked from newer to older packets, to the front
-    /// of this list, and leaves it its hint. Returns the next node of the chain, and the hint.
+    /// of this list. The node keeps its hint. Returns the next node of the chain, and the hint.
     ///
     /// A link in the chain may have been made for a packet that was freed before it became part of
     /// this chain; another packet was then pushed at the same address. So this function uses links
@@ -339,7 +340,13 @@ impl PacketList {
 ///
 /// let lists = [0, 1].map(|_| PacketList::from_iter([Packet::new(60), Packet::new(60)]));
 /// let mut scouts = lists.each_ref().map(PacketList::scout);
-/// while scouts.iter_mut().any(|scout| scout.advance()) {}
+/// let mut goes_on = true;
+/// while goes_on {
+///     goes_on = false;
+///     for scout in &mut scouts {
+///         goes_on |= scout.advance();
+///     }
+/// }
 /// ```
 #[derive(Clone, Debug)]
 pub struct Scout<'a> {

@@ -28,9 +28,9 @@ pub(crate) struct Node {
     /// The address of the next node of the list, or null, and the hint, in one word.
     ///
     /// The hint is the address of a node that the same sender submitted some packets earlier, as
-    /// its distance from this node. In the list of an intake that node comes some
-    /// steps later, so an owner that walks over the list prefetches it. Nothing else depends on a
-    /// hint: the node may be anywhere, or be freed.
+    /// its distance from this node. In the list of an intake that node comes some steps later, so
+    /// an owner that walks over the list prefetches it. Nothing else depends on a hint: the node at
+    /// that address may have left the list, or have been freed.
     link: UnsafeCell<Word>,
     pub(crate) meta: Meta,
     pub(crate) tail: Tail,
@@ -141,8 +141,9 @@ const PREFETCH_MAX: u32 = 256;
 /// Hints reach this far in both directions, in bytes.
 const HINT_MAX: usize = 1 << 27;
 /// A word has 22 bits beside the address of a node: the upper 16 and the lower 6. The distance to a
-/// hint is a multiple of 64 of 28 bits, with its sign. Shifted up by 36, its lower 6 bits are gone;
-/// turned by 6, it lies in these 22 bits.
+/// hint is a multiple of 64, so its lowest 6 bits are zero, and with its sign it fits 28 bits.
+/// Shifted up by 36, it fills the bits 36 to 63. Rotated left by 6, its 22 bits that matter lie
+/// beside the address, and the zeros lie in the address.
 const HINT_SHIFT: u32 = 36;
 const HINT_TURN: u32 = 6;
 
@@ -458,27 +459,31 @@ mod tests {
         let nodes = [0; 2].map(|_| Node::alloc(128, ptr::null()));
         let [node, next] = nodes;
         let here = node.addr();
-        let reach = HINT_MAX;
-        for at in [next.addr(), here + 64, here - 64, here - reach, here + reach - 64, here] {
+        // SAFETY: the test owns the node.
+        let set_next = |to| unsafe { Node::set_next(node, to) };
+        // SAFETY: the test owns the node.
+        let set_hint = |at| unsafe { Node::set_hint(node, at) };
+        let turn = |to| {
             // SAFETY: the test owns the node.
-            unsafe {
-                Node::set_next(node, next);
-                Node::set_hint(node, at);
-                assert_eq!(Node::next(node), next);
-                let (was, hint) = Node::turn(node, ptr::null_mut());
-                assert_eq!((was, hint.addr()), (next, at));
-                let (was, hint) = Node::turn(node, next);
-                assert_eq!((was, hint.addr()), (ptr::null_mut(), at), "it is kept");
-                Node::set_next(node, next);
-                assert_eq!(Node::turn(node, next), (next, node.cast_const()), "it is forgotten");
-            }
+            let (was, hint) = unsafe { Node::turn(node, to) };
+            (was, hint.addr())
+        };
+        let near = [64, 64_usize.wrapping_neg(), HINT_MAX.wrapping_neg(), HINT_MAX - 64, 0];
+        // Under miri, nodes lie at low addresses.
+        let near = near.map(|distance| here.wrapping_add(distance));
+        for at in near.into_iter().chain([next.addr()]) {
+            set_next(next);
+            set_hint(at);
+            // SAFETY: the test owns the node.
+            assert_eq!(unsafe { Node::next(node) }, next);
+            assert_eq!(turn(ptr::null_mut()), (next, at));
+            assert_eq!(turn(next), (ptr::null_mut(), at), "it is kept");
+            set_next(next);
+            assert_eq!(turn(next), (next, here), "it is forgotten");
         }
-        for far in [here - reach - 64, here + reach, 0, usize::MAX] {
-            // SAFETY: the test owns the node.
-            unsafe {
-                Node::set_hint(node, far);
-                assert_eq!(Node::turn(node, next), (next, node.cast_const()), "{far:#x}");
-            }
+        for far in [here.wrapping_sub(HINT_MAX + 64), here + HINT_MAX, here ^ (1 << 40)] {
+            set_hint(far);
+            assert_eq!(turn(next), (next, here), "{far:#x}");
         }
         for node in nodes {
             // SAFETY: the test owns the node.

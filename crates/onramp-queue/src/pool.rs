@@ -40,7 +40,7 @@ use std::ptr::{self, NonNull};
 use std::task::{RawWakerVTable, Waker};
 
 use crate::cancel::Cancelled;
-use crate::hints::{AHEAD, Recent};
+use crate::hints::Recent;
 use crate::node::home::{BELL, Home, RUNG, WAITING, WAKE_AT, WAKING, free_chain, store_waker};
 use crate::node::word::Word;
 use crate::node::{Before, Guests, Node, PAYLOAD_MAX, Tail};
@@ -314,6 +314,11 @@ impl Pool {
     pub fn submit(&mut self, packets: &mut PacketList, now_ns: u64) {
         let home = self.home.as_ptr().cast_const();
         self.earlier.clear();
+        let mut below = self.below;
+        packets.set_hints(|node| {
+            below += 1;
+            self.recent.hint(node, below - 1)
+        });
         for (meta, tail) in packets.parts_mut() {
             let was = if tail.submitted { Before::Lent } else { Before::New };
             if tail.submitted {
@@ -331,10 +336,14 @@ impl Pool {
                 was
             };
         }
-        // The hint of a sender that has few packets below would lead to one that has left.
-        if self.below > AHEAD {
-            packets.set_hints(|node| self.recent.replace(node));
-        }
+    }
+
+    /// Says for which port the packets are that are submitted next, by a number that no other port
+    /// of the sender has. A hint by which an owner prefetches a sender's packets then never leads
+    /// to a packet of another port. Without a call, all packets count as those of one port.
+    #[inline]
+    pub fn toward(&mut self, port: usize) {
+        self.recent.toward(port);
     }
 
     /// Keeps the times of a packet that a receiver submits again, and clears its departure time if

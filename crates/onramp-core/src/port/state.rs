@@ -34,8 +34,9 @@ pub(super) struct PortState<D> {
     pub(super) taken: Taken,
     /// The thread that owned the port last, by its [`here`].
     pub(super) owner: usize,
-    /// How many of the qdisc's packets other threads have enqueued, whose processors have them in
-    /// their caches, and this owner has not prefetched yet.
+    /// The number of packets that the qdisc held when that thread became the owner, less those that
+    /// have left or that the qdisc has prefetched since. The processors of earlier owners have them
+    /// in their caches.
     pub(super) elsewhere: u32,
     /// Packets that have left the qdisc but that the device has not taken yet: at most one burst.
     pub(super) burst: PacketList,
@@ -365,11 +366,7 @@ impl<D: Device> PortState<D> {
         let most = run.quota.send.min(QUOTA);
         let mut drops = PacketList::new();
         let mut cx = self.root.call(self.own_time.now(), &mut drops);
-        let foreign = self.elsewhere.min(most);
-        if foreign > 0 {
-            self.elsewhere -= foreign;
-            self.root.qdisc().prefetch_next(foreign);
-        }
+        let mut foreign = self.elsewhere.min(most.saturating_sub(self.burst.len()));
         let mut fruitless = 0;
         let stop = loop {
             if self.burst.len() >= most {
@@ -377,6 +374,12 @@ impl<D: Device> PortState<D> {
             }
             let due = match self.next(&mut cx) {
                 Dequeue::Ready(pkt) => {
+                    if foreign > 0 {
+                        // Only now it is certain that packets may leave.
+                        self.elsewhere -= foreign;
+                        self.root.qdisc().prefetch_next(foreign - 1);
+                        foreign = 0;
+                    }
                     pkt.prefetch();
                     self.burst.push_back(pkt);
                     fruitless = 0;

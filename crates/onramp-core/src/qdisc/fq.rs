@@ -53,7 +53,7 @@ use super::{Backlog, Cx, Dequeue, Kind, Peek, Qdisc, Verdict, band_of, peek_by_d
 use crate::base::Instant;
 use crate::base::params::Values;
 use crate::sched::Shown;
-use crate::sched::scouts::{SCOUTS, Scouts};
+use crate::sched::scouts::scout;
 use crate::sched::turns::{MANY, Turns};
 
 const BANDS: usize = 3;
@@ -381,10 +381,12 @@ impl Fq {
     }
 
     /// Returns how many bytes the flow may send in its next turn.
-    fn turn_bytes(&self, index: u32) -> u64 {
-        let credit = self.flows.get(index).credit;
-        let turn = if credit > 0 { credit } else { credit.saturating_add(self.config.quantum) };
-        if index == FAST { u64::MAX } else { u64::try_from(turn).unwrap_or(0) }
+    fn turn_bytes(&self, index: u32) -> i32 {
+        match self.flows.get(index).credit {
+            _ if index == FAST => i32::MAX,
+            credit @ 1.. => credit,
+            credit => credit.saturating_add(self.config.quantum),
+        }
     }
 
     /// Sets the CE mark on an ECN-capable packet that waited longer than `ce_threshold`.
@@ -550,16 +552,11 @@ impl Qdisc for Fq {
     }
 
     fn prefetch_next(&self, most: u32) {
-        let Band { lists, .. } = &self.bands[self.band];
-        let turns = || lists[NEW].iter().chain(lists[OLD].iter()).take(SCOUTS);
-        turns().for_each(|index| self.flows.prefetch_flow(index));
-        let mut scouts = Scouts::new(most);
-        for index in std::iter::once(FAST).chain(turns()) {
-            if !scouts.add(self.flows.in_order(index), self.turn_bytes(index)) {
-                break;
-            }
-        }
-        scouts.run();
+        let lists = &self.bands[self.band].lists;
+        let turns = lists[NEW].iter().chain(lists[OLD].iter());
+        let prefetch = |index| self.flows.prefetch_flow(index);
+        let queue_of = |index| (self.flows.in_order(index), self.turn_bytes(index));
+        scout(most, std::iter::once(FAST).chain(turns), prefetch, queue_of);
     }
 
     /// Sets new parameters. As in Linux, packets beyond a smaller `limit` are dequeued and dropped,

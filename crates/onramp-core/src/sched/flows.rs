@@ -10,7 +10,7 @@
 
 use onramp_queue::{Packet, PacketList, prefetch};
 
-use crate::sched::scouts::{SCOUTS, Scouts};
+use crate::sched::scouts::scout;
 use crate::sched::turns::{MANY, Turns};
 
 /// Which of the two lists a flow is in: [`NEW`] or [`OLD`].
@@ -124,16 +124,13 @@ impl<L> Flows<L> {
     /// Prefetches up to `most` packets that will be dequeued next: see
     /// [`Qdisc::prefetch_next`](crate::Qdisc::prefetch_next).
     pub(crate) fn prefetch_next(&self, most: u32) {
-        let turns = || self.lists[NEW].iter().chain(self.lists[OLD].iter()).take(SCOUTS);
-        turns().for_each(|index| prefetch(&self.flows[index as usize]));
-        let mut scouts = Scouts::new(most);
-        for flow in turns().map(|index| &self.flows[index as usize]) {
-            let turn = if flow.credit > 0 { flow.credit } else { flow.credit + self.quantum };
-            if !scouts.add(&flow.queue, u64::try_from(turn).unwrap_or(0)) {
-                break;
-            }
-        }
-        scouts.run();
+        let turns = self.lists[NEW].iter().chain(self.lists[OLD].iter());
+        let flow = |index: u32| &self.flows[index as usize];
+        let queue_of = |index| {
+            let Flow { queue, credit, .. } = flow(index);
+            (queue, if *credit > 0 { *credit } else { credit + self.quantum })
+        };
+        scout(most, turns, |index| prefetch(flow(index)), queue_of);
     }
 
     /// Returns the number of the flow whose turn it is, and in which list the flow is, or `None` if

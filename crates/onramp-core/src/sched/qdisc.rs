@@ -106,8 +106,9 @@ pub trait Qdisc: Send + Debug {
     fn prefetch_flows(&self, _coming: &PacketList, _most: u32) {}
 
     /// Prepares for a dequeue of up to `most` packets that another processor has in its caches. A
-    /// qdisc with a queue for each flow can prefetch the packets of several queues at the same
-    /// time, so that it need not wait for one packet after another: see
+    /// port calls `prefetch_next` when a thread has become its owner that was not the owner before,
+    /// and a packet has left. A qdisc with a queue for each flow can prefetch the packets of
+    /// several queues at the same time, so that it need not wait for one packet after another: see
     /// [`Scout`](onramp_queue::Scout). Packets that are prefetched, but do not leave soon, cost
     /// more than they gain.
     fn prefetch_next(&self, _most: u32) {}

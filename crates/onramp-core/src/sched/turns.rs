@@ -95,7 +95,7 @@ impl Turns {
     #[cold]
     fn grow(&mut self) {
         let len = self.len();
-        let mut ring: Vec<u32> = (0..len).map(|turns| self.ahead(turns)).collect();
+        let mut ring: Vec<u32> = self.iter().collect();
         ring.resize(2 * len, 0);
         (self.ring, self.head, self.tail) = (ring.into(), 0, len);
     }
@@ -158,7 +158,7 @@ mod tests {
                 }
                 prop_assert_eq!(turns.first(), model.front().copied());
                 prop_assert_eq!((turns.len(), turns.is_empty()), (model.len(), model.is_empty()));
-                let all: Vec<_> = (0..turns.len()).map(|at| turns.ahead(at)).collect();
+                let all: Vec<_> = turns.iter().collect();
                 prop_assert_eq!(all, model.make_contiguous());
             }
         }

@@ -60,7 +60,8 @@ impl PortWaker for Nobody {
     fn visit_by(&self, _at: Instant) {}
 }
 
-struct Takes(DeviceInfo);
+/// Takes so many packets in one call.
+struct Takes(DeviceInfo, u32);
 
 impl Device for Takes {
     fn info(&self) -> &DeviceInfo {
@@ -71,42 +72,71 @@ impl Device for Takes {
         &mut self,
         burst: &mut PacketList,
         done: &mut PacketList,
-        _now: Instant,
+        now: Instant,
     ) -> Transmitted {
-        done.append(burst);
-        Transmitted { calls: 1, messages: 1, retry_at: None }
+        (0..self.1).map_while(|_| burst.pop_front()).for_each(|pkt| done.push_back(pkt));
+        let retry_at = (!burst.is_empty()).then_some(now);
+        Transmitted { calls: 1, messages: 1, retry_at }
+    }
+}
+
+/// A port with packets, whose device takes `takes` of them in one call.
+struct Trial {
+    port: Port<Takes>,
+    gate: Arc<Mutex<u32>>,
+    asked: Arc<Mutex<Vec<u32>>>,
+}
+
+impl Trial {
+    fn new(takes: u32) -> Self {
+        let (gate, asked) = (Arc::new(Mutex::new(0)), Arc::new(Mutex::new(Vec::new())));
+        let qdisc = Noted { list: PacketList::new(), gate: gate.clone(), asked: asked.clone() };
+        let device = Takes(DeviceInfo::new("takes".to_owned(), 1_000), takes);
+        let options = PortOptions { mode: Mode::Dedicated, ..PortOptions::default() };
+        Self { port: Port::with_options(Box::new(qdisc), device, 1_000, options), gate, asked }
+    }
+
+    fn push(&self, count: u64) {
+        let list = (0..count).map(|_| packet(0, 1, START)).collect();
+        let _ = self.port.xmit(list, START, &Nobody).expect("room");
+    }
+
+    /// Lets up to so many packets leave the qdisc, and returns what it was asked to prefetch.
+    fn send(&self, packets: u32) -> Vec<u32> {
+        *self.gate.lock().unwrap() = packets;
+        let _ = self.port.visit(START, &Nobody);
+        std::mem::take(&mut *self.asked.lock().unwrap())
     }
 }
 
 #[test]
 fn the_packets_of_earlier_owners_are_prefetched_once() {
-    let (gate, asked) = (Arc::new(Mutex::new(0)), Arc::new(Mutex::new(Vec::new())));
-    let qdisc = Noted { list: PacketList::new(), gate: gate.clone(), asked: asked.clone() };
-    let device = Takes(DeviceInfo::new("takes".to_owned(), 1_000));
-    let options = PortOptions { mode: Mode::Dedicated, ..PortOptions::default() };
-    let port = Port::with_options(Box::new(qdisc), device, 1_000, options);
-    let push = |count: u64| {
-        let list = (0..count).map(|_| packet(0, 1, START)).collect();
-        let _ = port.xmit(list, START, &Nobody).expect("room");
-    };
-    // Lets some packets leave, and returns what the qdisc was asked to prefetch.
-    let send = |packets: u32| {
-        *gate.lock().unwrap() = packets;
-        let _ = port.visit(START, &Nobody);
-        std::mem::take(&mut *asked.lock().unwrap())
-    };
-    push(200);
-    assert_eq!(send(3), [], "this thread has enqueued them");
+    let trial = Trial::new(u32::MAX);
+    trial.push(200);
+    assert_eq!(trial.send(3), [], "this thread has enqueued them");
     let by_another = || {
-        assert_eq!(send(0), [64], "a burst at most");
-        assert_eq!(send(0), [64], "the next ones");
-        assert_eq!(send(10), [64]);
-        assert_eq!(send(0), [5], "the last ones of the other thread");
-        push(7);
-        assert_eq!(send(100), [], "its own");
+        assert_eq!(trial.send(0), [], "nothing may leave");
+        assert_eq!(trial.send(10), [63], "the rest of a burst");
+        assert_eq!(trial.send(1), [63]);
+        assert_eq!(trial.send(1), [63]);
+        assert_eq!(trial.send(1), [4], "the last ones of the other thread");
+        trial.push(7);
+        assert_eq!(trial.send(100), [], "its own");
     };
     thread::scope(|scope| scope.spawn(by_another).join().unwrap());
-    // A run ends with its quota of 64 packets, so 207 - 3 - 10 - 64 are left.
-    assert_eq!([(); 3].map(|()| send(1_000)), [[64], [64], [2]]);
-    assert_eq!(port.snapshot().held, 0);
+    // A run ends with its quota of 64 packets, so 207 - 3 - 13 - 64 are left.
+    assert_eq!([(); 2].map(|()| trial.send(1_000)), [[63], [62]]);
+    assert_eq!(trial.port.snapshot().held, 0);
+}
+
+/// If the device takes a part of a burst, the next burst has room for so many packets.
+#[test]
+fn as_many_packets_are_prefetched_as_are_dequeued() {
+    let trial = Trial::new(10);
+    trial.push(200);
+    assert_eq!(trial.send(0), []);
+    let by_another = || {
+        assert_eq!([(); 3].map(|()| trial.send(1_000)), [[63], [9], [9]]);
+    };
+    thread::scope(|scope| scope.spawn(by_another).join().unwrap());
 }

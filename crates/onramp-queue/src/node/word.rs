@@ -1,5 +1,6 @@
 //! One machine word that holds a list of nodes (the memory of packets), the length of the list and
-//! a few flags.
+//! a few flags. A node's link to the next node is such a word, too, with a hint (see `Node::link`)
+//! in place of the length and the flags.
 //!
 //! ```text
 //!   63      48 47                    6 5      0
@@ -61,7 +62,8 @@ impl Word {
         Self(node.map_addr(|addr| addr | beside))
     }
 
-    /// Returns the bits that are not part of the node's address: the count and the flags.
+    /// Returns the bits that are not part of the node's address: in the word of an intake or a
+    /// home, the count and the flags; in the link of a node, its hint.
     #[inline]
     pub(crate) fn beside(self) -> usize {
         self.0.addr() & !NODE

@@ -108,6 +108,7 @@ impl Sender {
         // this thread reads the clock.
         slot.port.prefetch();
         let now = shared.clock.now();
+        pool.toward(port);
         pool.submit(list, now.0);
         if !watched.is_empty() {
             watched.submit(pool, list);
