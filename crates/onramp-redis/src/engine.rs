@@ -81,8 +81,8 @@ impl From<DefinitionError> for EngineError {
 
 impl From<RedisError> for EngineError {
     fn from(error: RedisError) -> Self {
-        // The first messages of a connection go together, so their refusal is a list. The reasons
-        // are the same.
+        // The first messages of a connection go together. An engine that refuses them refuses each
+        // for the same reason, so the first refusal says all.
         let refused = error.clone().into_server_errors();
         let refused = refused.as_deref().and_then(|list| list.first()).map(|(_, first)| first);
         let text = |of: &ServerError| format!("{} {}", of.code(), of.details().unwrap_or_default());
@@ -591,4 +591,24 @@ fn with_authority(info: ConnectionInfo, pem: &[u8]) -> Result<Client, EngineErro
 #[cfg(not(feature = "tls"))]
 fn with_authority(_: ConnectionInfo, _: &[u8]) -> Result<Client, EngineError> {
     Err(EngineError::Url("this program was built without TLS".into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_is_said_in_plain_words() {
+        for (reply, said) in [
+            ("LOADING Redis is loading", "the engine refused: it still reads its file: try again"),
+            ("NOAUTH needed", "the engine does not allow it: it asks for a user and a password"),
+            ("NOPERM no", "the engine does not allow it: NOPERM no"),
+            ("WRONGPASS bad", "the engine does not allow it: WRONGPASS bad"),
+            ("ODD thing", "the engine refused: ODD thing"),
+        ] {
+            let value = redis::parse_redis_value(format!("-{reply}\r\n").as_bytes()).unwrap();
+            let error = EngineError::from(value.extract_error().unwrap_err());
+            assert_eq!(error.to_string(), said);
+        }
+    }
 }

@@ -34,10 +34,12 @@ pub(super) struct PortState<D> {
     pub(super) taken: Taken,
     /// The thread that owned the port last, by its [`here`].
     pub(super) owner: usize,
-    /// The number of packets that the qdisc held when that thread became the owner, less those that
-    /// have left or that the qdisc has prefetched since. The processors of earlier owners have them
-    /// in their caches.
+    /// The number of packets that the qdisc held when that thread became the owner, less those of
+    /// the bursts for which the qdisc was asked to prefetch since. The processors of earlier owners
+    /// have them in their caches.
     pub(super) elsewhere: u32,
+    /// How many packets that the qdisc was asked to prefetch have not left it yet.
+    pub(super) asked: u32,
     /// Packets that have left the qdisc but that the device has not taken yet: at most one burst.
     pub(super) burst: PacketList,
     /// The device was full: time before which it is not offered packets again, unless it says
@@ -102,6 +104,7 @@ impl<D: Device> PortState<D> {
             taken: Taken::default(),
             owner: 0,
             elsewhere: 0,
+            asked: 0,
             burst: PacketList::new(),
             retry_at: Instant(0),
             room,
@@ -217,7 +220,7 @@ impl<D: Device> PortState<D> {
             self.own_time.rest_up_to(run.waker.rest_ns());
         }
         if std::mem::replace(&mut self.owner, here()) != here() {
-            self.elsewhere = self.root.backlog().packets;
+            (self.elsewhere, self.asked) = (self.root.backlog().packets, 0);
         }
         self.end_leases(run);
     }
@@ -366,7 +369,6 @@ impl<D: Device> PortState<D> {
         let most = run.quota.send.min(QUOTA);
         let mut drops = PacketList::new();
         let mut cx = self.root.call(self.own_time.now(), &mut drops);
-        let mut foreign = self.elsewhere.min(most.saturating_sub(self.burst.len()));
         let mut fruitless = 0;
         let stop = loop {
             if self.burst.len() >= most {
@@ -374,12 +376,7 @@ impl<D: Device> PortState<D> {
             }
             let due = match self.next(&mut cx) {
                 Dequeue::Ready(pkt) => {
-                    if foreign > 0 {
-                        // Only now it is certain that packets may leave.
-                        self.elsewhere -= foreign;
-                        self.root.qdisc().prefetch_next(foreign - 1);
-                        foreign = 0;
-                    }
+                    self.ask_ahead(most - self.burst.len());
                     pkt.prefetch();
                     self.burst.push_back(pkt);
                     fruitless = 0;
@@ -415,6 +412,23 @@ impl<D: Device> PortState<D> {
         self.count_made(made, run);
         run.finish(&mut drops);
         stop
+    }
+
+    /// Counts a packet that has left the qdisc. With it, the burst has room for `room` packets. If
+    /// all packets for which the qdisc was asked have left, asks it to prefetch the next ones: only
+    /// now it is certain that packets may leave.
+    #[inline]
+    fn ask_ahead(&mut self, room: u32) {
+        if self.asked > 0 {
+            self.asked -= 1;
+        } else if self.elsewhere > 0 {
+            let next = self.elsewhere.min(room);
+            self.elsewhere -= next;
+            self.asked = next.saturating_sub(1);
+            if self.asked > 0 {
+                self.root.qdisc().prefetch_next(self.asked);
+            }
+        }
     }
 
     /// Brings a port that is behind the clock one step forward, when its qdisc has no packet to

@@ -53,7 +53,7 @@ use super::{Backlog, Cx, Dequeue, Kind, Peek, Qdisc, Verdict, band_of, peek_by_d
 use crate::base::Instant;
 use crate::base::params::Values;
 use crate::sched::Shown;
-use crate::sched::scouts::scout;
+use crate::sched::scouts::{scout, turn};
 use crate::sched::turns::{MANY, Turns};
 
 const BANDS: usize = 3;
@@ -380,15 +380,6 @@ impl Fq {
         Some(pkt)
     }
 
-    /// Returns how many bytes the flow may send in its next turn.
-    fn turn_bytes(&self, index: u32) -> i32 {
-        match self.flows.get(index).credit {
-            _ if index == FAST => i32::MAX,
-            credit @ 1.. => credit,
-            credit => credit.saturating_add(self.config.quantum),
-        }
-    }
-
     /// Sets the CE mark on an ECN-capable packet that waited longer than `ce_threshold`.
     #[inline]
     fn mark(&mut self, pkt: &mut Packet, now_ns: u64, due_ns: u64) {
@@ -555,8 +546,13 @@ impl Qdisc for Fq {
         let lists = &self.bands[self.band].lists;
         let turns = lists[NEW].iter().chain(lists[OLD].iter());
         let prefetch = |index| self.flows.prefetch_flow(index);
-        let queue_of = |index| (self.flows.in_order(index), self.turn_bytes(index));
-        scout(most, std::iter::once(FAST).chain(turns), prefetch, queue_of);
+        let credit = |index| match index {
+            FAST => i32::MAX,
+            _ => turn(self.flows.get(index).credit, self.config.quantum),
+        };
+        let queue_of = |index| (self.flows.in_order(index), credit(index));
+        let fast = (!self.flows.in_order(FAST).is_empty()).then_some(FAST);
+        scout(most, fast.into_iter().chain(turns), prefetch, queue_of);
     }
 
     /// Sets new parameters. As in Linux, packets beyond a smaller `limit` are dequeued and dropped,

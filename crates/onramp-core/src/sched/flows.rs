@@ -10,7 +10,7 @@
 
 use onramp_queue::{Packet, PacketList, prefetch};
 
-use crate::sched::scouts::scout;
+use crate::sched::scouts::{scout, turn};
 use crate::sched::turns::{MANY, Turns};
 
 /// Which of the two lists a flow is in: [`NEW`] or [`OLD`].
@@ -122,13 +122,13 @@ impl<L> Flows<L> {
     }
 
     /// Prefetches up to `most` packets that will be dequeued next: see
-    /// [`Qdisc::prefetch_next`](crate::Qdisc::prefetch_next).
+    /// [`Qdisc::prefetch_next`](crate::qdisc::Qdisc::prefetch_next).
     pub(crate) fn prefetch_next(&self, most: u32) {
         let turns = self.lists[NEW].iter().chain(self.lists[OLD].iter());
         let flow = |index: u32| &self.flows[index as usize];
         let queue_of = |index| {
             let Flow { queue, credit, .. } = flow(index);
-            (queue, if *credit > 0 { *credit } else { credit + self.quantum })
+            (queue, turn(*credit, self.quantum))
         };
         scout(most, turns, |index| prefetch(flow(index)), queue_of);
     }

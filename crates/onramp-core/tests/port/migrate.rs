@@ -117,15 +117,17 @@ fn the_packets_of_earlier_owners_are_prefetched_once() {
     let by_another = || {
         assert_eq!(trial.send(0), [], "nothing may leave");
         assert_eq!(trial.send(10), [63], "the rest of a burst");
-        assert_eq!(trial.send(1), [63]);
-        assert_eq!(trial.send(1), [63]);
-        assert_eq!(trial.send(1), [4], "the last ones of the other thread");
+        assert_eq!(trial.send(54), [], "that burst");
+        assert_eq!(trial.send(1), [63], "the next burst");
+        assert_eq!(trial.send(64), [], "the rest of it, and one more");
+        assert_eq!(trial.send(64), [63], "a third burst");
+        assert_eq!(trial.send(4), [3], "the last ones of the other thread");
         trial.push(7);
-        assert_eq!(trial.send(100), [], "its own");
+        assert_eq!(trial.send(4), [], "its own");
     };
     thread::scope(|scope| scope.spawn(by_another).join().unwrap());
-    // A run ends with its quota of 64 packets, so 207 - 3 - 13 - 64 are left.
-    assert_eq!([(); 2].map(|()| trial.send(1_000)), [[63], [62]]);
+    // 207 - 3 - 10 - 54 - 1 - 64 - 64 - 4 - 4 are left.
+    assert_eq!(trial.send(1_000), [2]);
     assert_eq!(trial.port.snapshot().held, 0);
 }
 
