@@ -66,8 +66,8 @@ fn an_owner_prefetches_a_senders_earlier_packets() {
     assert!(hinted < plain / 2, "{hinted} ns of {plain}");
 }
 
-/// Enqueues four packets of each flow into a qdisc, and returns how long another processor dequeues
-/// 64 of them.
+/// Enqueues 256 packets of so many flows into a qdisc, and returns how long another processor
+/// dequeues 64 of them, nanoseconds.
 fn dequeue(kinds: &Kinds, line: &str, flows: u64, bytes: u32, prefetches: bool) -> u64 {
     let spec = kinds.spec(line).expect("a known kind");
     let fill = move || {

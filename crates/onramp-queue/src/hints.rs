@@ -112,7 +112,7 @@ mod tests {
         }
     }
 
-    /// A hint may lead to memory that was freed.
+    /// A hint may lead to memory that was freed. Only miri, or a tool like it, sees an access.
     #[test]
     fn freed_memory_is_not_touched() {
         let mut pool = pool();

@@ -207,6 +207,7 @@ impl<T> Intake<T> {
             }
             #[expect(clippy::cast_possible_truncation, reason = "at most `cap`, a u16")]
             let total = total as u16;
+            // The oldest node keeps its hint.
             // SAFETY: the chain of pushed nodes belongs to this thread until the exchange succeeds.
             unsafe { Node::turn(oldest, word.node()) };
             let owns =
