@@ -78,6 +78,8 @@ pub struct Experiment {
 /// What is simulated.
 #[derive(Clone, Copy, Debug)]
 enum Program {
+    /// An HTTP server with and without a patch, with Linux 2.4.10.
+    Http2001,
     /// N senders to N receivers, with Linux 2.4.
     Loopback2004,
     /// Senders through one queue, with Linux 2.6.29.
@@ -99,11 +101,26 @@ const fn lab(design: Design, is_pinned: bool) -> Program {
 
 /// The measurements that can be repeated.
 ///
-/// Sources: Arthur Kepner: "lockless loopback" (netdev, May 2004), the table of the transmit lock
-/// and the text below it. Vernon Mauery and others: "High contention on the sk_buff_head.lock"
+/// Sources: Ingo Molnar: "softirq performance fixes, cleanups, 2.4.10" (linux-kernel, September
+/// 2001). Arthur Kepner: "lockless loopback" (netdev, May 2004), the table of the transmit lock and
+/// the text below it. Vernon Mauery and others: "High contention on the sk_buff_head.lock"
 /// (netdev, March 2009). Eric Dumazet: "net: dev_queue_xmit() llist adoption" (netdev, October
 /// 2025), 240 netperf senders of 120 bytes on 480 hardware threads, 30 queues with fq.
 pub const EXPERIMENTS: &[Experiment] = &[
+    Experiment {
+        name: "2001-http",
+        source: "2001",
+        title: "HTTP",
+        published: &[
+            value("switches after divided by before, ratio", 0.905),
+            value("before, switches_per_second", 39_299.0),
+            value("after, switches_per_second", 35_552.0),
+            less("ksoftirqd after divided by before, ratio", 1.0),
+            value("requests after divided by before, ratio", 1.02),
+            more("after, idle_share", 0.0),
+        ],
+        program: Program::Http2001,
+    },
     Experiment {
         name: "2004-loopback",
         source: "2004",
@@ -207,6 +224,7 @@ impl Experiment {
     /// [`Unknown`] says what went wrong.
     pub fn simulate(&self, seed: u64) -> Result<BTreeMap<String, f64>, Unknown> {
         match self.program {
+            Program::Http2001 => history::http_2001(seed),
             Program::Loopback2004 => history::loopback_2004(seed),
             Program::Udp2009 => history::udp_2009(seed),
             Program::Lab(lab) => lab.simulate(seed),
@@ -286,6 +304,17 @@ fn figures(outcome: &Outcome, most: f64) -> BTreeMap<String, f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Of the quickest measurement: a figure that is not simulated would have no row.
+    #[test]
+    fn what_was_published_is_simulated() {
+        let experiment = Experiment::named("2001-http").unwrap();
+        let figures = experiment.simulate(0).unwrap();
+        for published in experiment.published {
+            let figure = figures.get(published.name);
+            assert!(figure.is_some_and(|it| it.is_finite()), "{published:?}");
+        }
+    }
 
     #[test]
     fn measurements_are_found_by_their_names() {

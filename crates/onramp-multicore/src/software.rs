@@ -35,6 +35,14 @@ impl Parameters {
         Self::read(&[include_str!("../data/software/linux-2004.toml")])
     }
 
+    /// Returns the parameters of Linux 2.4.10 on a small server, and of its clients.
+    pub(crate) fn linux_2001() -> Result<Self, Unknown> {
+        Self::read(&[
+            include_str!("../data/software/linux-2001.toml"),
+            include_str!("../data/software/http-2001.toml"),
+        ])
+    }
+
     /// Reads files. The first file that names a parameter has it.
     fn read(texts: &[&str]) -> Result<Self, Unknown> {
         let mut all = BTreeMap::new();
@@ -120,6 +128,7 @@ mod tests {
     fn all_files_are_read() {
         for text in [
             include_str!("../data/software/linux-2001.toml"),
+            include_str!("../data/software/http-2001.toml"),
             include_str!("../data/software/linux-2004.toml"),
             include_str!("../data/software/linux-2009.toml"),
         ] {
