@@ -41,6 +41,8 @@ const PATHS: [&str; 27] = [
 
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo::rerun-if-changed=build.rs");
+    // The tests are those of `onramp-queue` and `onramp-core`. They run in simulations here.
+    println!("cargo::rustc-cfg=sim");
     let root = Path::new(&env::var("CARGO_MANIFEST_DIR")?).join("../..");
     let mut text = String::new();
     for path in PATHS {

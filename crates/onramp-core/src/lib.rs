@@ -28,6 +28,11 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(not(feature = "tc"), expect(dead_code, reason = "what only lines of tc reach"))]
 
+/// The attribute `#[test]` that runs a test in a simulation.
+#[cfg(all(test, sim))]
+#[macro_use]
+extern crate onramp_simulated_test;
+
 mod base;
 #[cfg(feature = "tc")]
 pub mod filter;

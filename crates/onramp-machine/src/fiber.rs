@@ -9,8 +9,9 @@ use std::ptr;
 use corosensei::stack::DefaultStack;
 use corosensei::{Coroutine, CoroutineResult, Yielder};
 
-/// Size of a fiber's stack in bytes. The system gives memory only to the pages that are used.
-const STACK: usize = 512 * 1024;
+/// Size of a fiber's stack in bytes, as of a thread of std. The system gives memory only to the
+/// pages that are used.
+const STACK: usize = 2 * 1024 * 1024;
 
 thread_local! {
     /// The means by which the fiber that runs at present suspends itself; null outside fibers.

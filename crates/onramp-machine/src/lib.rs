@@ -37,6 +37,7 @@ mod machine;
 mod memory;
 mod report;
 pub mod sync;
+pub mod testing;
 pub mod thread;
 mod world;
 

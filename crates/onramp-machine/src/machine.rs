@@ -117,36 +117,8 @@ pub struct Machine {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
-    use super::*;
-
-    /// A machine of two sockets with two clusters of two cores with two hardware threads, whose
-    /// costs are round numbers that tell apart what was charged.
-    pub(crate) const SMALL: Machine = Machine {
-        topology: Topology { sockets: 2, clusters: 2, cores: 2, threads: 2 },
-        caches: Caches { line_bytes: 64, l1_lines: 8, l2_lines: 32 },
-        costs: Costs {
-            l1: 1_000,
-            l2: 4_000,
-            llc: 20_000,
-            near: 30_000,
-            far: 60_000,
-            remote: 100_000,
-            remote_clean: 90_000,
-            memory: 80_000,
-            memory_remote: 130_000,
-            atomic: 5_000,
-            fence: 6_000,
-            pause: 40_000,
-            clock: 15_000,
-            context_switch: 1_000_000,
-            wake: 2_000_000,
-            wake_call: 500_000,
-            slice: 3_000_000_000,
-            smt: 1_500,
-            smt_spin: 1_100,
-        },
-    };
+mod tests {
+    use crate::testing::SMALL;
 
     #[test]
     fn processors_are_numbered_as_linux_numbers_them() {

@@ -406,7 +406,7 @@ mod tests {
     use std::panic::Location;
 
     use super::*;
-    use crate::machine::tests::SMALL;
+    use crate::testing::SMALL;
 
     /// An access of `core` at the time `now`, nanoseconds. Returns how many nanoseconds later it is
     /// served, and how many of these it waited.

@@ -4,6 +4,11 @@
 //! All `unsafe` code that touches packets is in this crate. The crate has no dependencies, reads no
 //! clock and starts no threads.
 
+/// The attribute `#[test]` that runs a test in a simulation.
+#[cfg(all(test, sim))]
+#[macro_use]
+extern crate onramp_simulated_test;
+
 mod alarm;
 mod cancel;
 mod counter;

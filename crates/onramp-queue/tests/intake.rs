@@ -1,6 +1,11 @@
 //! Which operations each state of the intake allows, tested with one thread at a time. `stress.rs`
 //! and the loom models test several threads.
 
+/// The attribute `#[test]` that runs a test in a simulation.
+#[cfg(sim)]
+#[macro_use]
+extern crate onramp_simulated_test;
+
 use onramp_queue::{Credits, Full, Intake, Owner, Packet, PacketList, Pool, Pushed};
 
 /// A port for tests: an intake whose value is the list of the cookies that were sent.

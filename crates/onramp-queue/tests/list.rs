@@ -1,6 +1,11 @@
 //! The packet list keeps the order, the packet count and the byte count correct under all of its
 //! operations.
 
+/// The attribute `#[test]` that runs a test in a simulation.
+#[cfg(sim)]
+#[macro_use]
+extern crate onramp_simulated_test;
+
 use std::collections::VecDeque;
 
 use onramp_queue::{Credits, Layer, Packet, PacketList, PartialChecksum, Pool};

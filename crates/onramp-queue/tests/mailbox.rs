@@ -1,6 +1,11 @@
 //! Tests of the mailbox's public interface: which packets a mailbox accepts or gives back, and what
 //! it tells its reader.
 
+/// The attribute `#[test]` that runs a test in a simulation.
+#[cfg(sim)]
+#[macro_use]
+extern crate onramp_simulated_test;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::task::{Wake, Waker};

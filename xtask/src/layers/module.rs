@@ -47,7 +47,8 @@ impl<'a> Names<'a> {
 
     /// Records what an item of the module defines, and what it uses.
     pub(super) fn item(&mut self, item: &syn::Item) {
-        if !matches!(item, syn::Item::Use(_)) && !is_test_item(item) {
+        let imports = matches!(item, syn::Item::Use(_) | syn::Item::ExternCrate(_));
+        if !imports && !is_test_item(item) {
             self.module.own_code.get_or_insert_with(|| item.span().start().line);
         }
         let name = match item {

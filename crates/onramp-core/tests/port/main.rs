@@ -1,6 +1,11 @@
 //! Tests of a port in virtual time: one thread, a device that follows a script, and in place of a
 //! runner an object that records which visits are requested.
 
+/// The attribute `#[test]` that runs a test in a simulation.
+#[cfg(sim)]
+#[macro_use]
+extern crate onramp_simulated_test;
+
 mod busy;
 mod cancel;
 mod close;

@@ -210,7 +210,11 @@ fn run(qdisc: &str, cap: u16, mut options: PortOptions, ops: &[Op], in_order: bo
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: if cfg!(sim) { 32 } else { 256 }, // A simulation takes long.
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
 
     #[test]
     fn pfifo_conserves_and_keeps_order(ops in ops(), cap in 1_u16..600, options in options()) {

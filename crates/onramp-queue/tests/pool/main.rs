@@ -1,6 +1,11 @@
 //! Credits, completions, wake-ups and the lifetimes of pools and packets, tested with one thread at
 //! a time.
 
+/// The attribute `#[test]` that runs a test in a simulation.
+#[cfg(sim)]
+#[macro_use]
+extern crate onramp_simulated_test;
+
 mod bell;
 mod below;
 mod cancel;

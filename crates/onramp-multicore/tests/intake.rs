@@ -1,0 +1,1 @@
+../../onramp-queue/tests/intake.rs
