@@ -1,5 +1,6 @@
 //! Runs other programs, prints each command line, and measures how long something takes.
 
+use std::env;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
@@ -19,6 +20,16 @@ pub(crate) fn root() -> PathBuf {
 pub(crate) fn cargo(args: &[&str]) -> Command {
     let mut command = Command::new("cargo");
     command.args(args).current_dir(root());
+    // The cargo that runs xtask has set variables that describe xtask. A dependency's build script
+    // (that of `ring`) asks cargo to build it anew when they change, and with it all that uses it,
+    // so commands of xtask and of a user would undo each other's work.
+    let describes_xtask =
+        |name: &str| ["CARGO_PKG_", "CARGO_MANIFEST_"].iter().any(|begin| name.starts_with(begin));
+    for (name, _) in env::vars_os() {
+        if name.to_str().is_some_and(describes_xtask) {
+            command.env_remove(name);
+        }
+    }
     command
 }
 
