@@ -38,8 +38,9 @@
 //!             works, sends the answer, works and sleeps. After each step it handles pending
 //!             softirqs, and sometimes raises one itself: without the patch this wakes ksoftirqd,
 //!             with it the softirq runs at once
-//! ksoftirqd   runs when no process wants its processor, or when it has waited for as long as the
-//!             parameters say. It handles softirqs until none is pending
+//! ksoftirqd   runs when no process wants its processor. If it has waited for as long as the
+//!             parameters say, it goes before other processes when the present one sleeps. It
+//!             handles softirqs until none is pending
 //! scheduler   a woken process gets the processor on which it ran last if that is idle, otherwise
 //!             the one that is idle longest, otherwise one that ksoftirqd has, otherwise it waits
 //! ```
@@ -232,9 +233,12 @@ mod tests {
     fn requests_and_packets_are_conserved() {
         for seed in 0..30 {
             for run in short(seed) {
-                let Counts { answered, received, requests, .. } = run.simulate().unwrap().counts;
-                let packets = run.software.answer.received();
-                assert!(requests.all() > 50 && received == answered * packets, "{seed}");
+                let counts = run.simulate().unwrap().counts;
+                let (answered, answer) = (counts.answered, run.software.answer);
+                assert!(counts.requests.all() > 50, "{seed}");
+                assert_eq!(counts.received, answered * answer.received(), "{seed}");
+                let (raised, packets) = (counts.raised_inside, u64::from(answer.packets()));
+                assert_eq!(raised, answered * packets, "{seed}: each packet raises once");
             }
         }
     }
@@ -308,6 +312,21 @@ mod tests {
             run.simulate().unwrap().counts.ksoftirqd_runs
         };
         assert!(runs(50_000_000) > runs(60_000_000_000), "busy processors");
+    }
+
+    #[test]
+    fn ksoftirqd_interrupts_no_process() {
+        let outcome = |delay_ps: u64| {
+            let [mut run, _] = short(0);
+            // One process at a time: the next request comes when the last one has been closed.
+            (run.software.cpus, run.software.clients) = (1, 1);
+            run.software.client_ps *= 10;
+            run.software.delay_ps = delay_ps;
+            run.simulate().unwrap()
+        };
+        let late = outcome(1);
+        assert!(late.counts.ksoftirqd_runs > 0);
+        assert_eq!(late, outcome(60_000_000_000));
     }
 
     #[test]

@@ -24,7 +24,7 @@ impl Server {
             }
             Event::Ends { .. } => (),
             Event::Told { cpu } => self.on(cpu, |this| this.resume(cpu)),
-            Event::Overdue { cpu, wakeup } => self.on(cpu, |this| this.overdue(cpu, wakeup)),
+            Event::Overdue { cpu, wakeup } => self.overdue(cpu, wakeup),
         }
         true
     }
@@ -199,36 +199,26 @@ impl Server {
         self.at(self.now + self.software.delay_ps, Event::Overdue { cpu, wakeup });
     }
 
-    /// A ksoftirqd that still waits goes before the process that has its processor.
+    /// A ksoftirqd that still waits goes before other processes, as soon as the one that has its
+    /// processor sleeps.
     fn overdue(&mut self, cpu: usize, wakeup: u64) {
         let this = &mut self.cpus[cpu];
-        if this.ksoftirqd == Ksoftirqd::Woken && this.wakeups == wakeup {
-            this.is_overdue = true;
-            this.needs_schedule = true;
-            self.resume(cpu);
-        }
+        this.is_overdue |= this.ksoftirqd == Ksoftirqd::Woken && this.wakeups == wakeup;
     }
 
-    /// The task of a processor goes on, unless it is interrupted. This is the moment at which
-    /// another one can take its place.
+    /// The task of a processor goes on, unless it is interrupted. A ksoftirqd that has more to do
+    /// lets a process that was woken go before it. Nothing takes the processor from a process: each
+    /// sleeps long before its slice ends.
     fn resume(&mut self, cpu: usize) {
         let this = &mut self.cpus[cpu];
-        if this.level() != TASK {
+        if this.level() != TASK || this.left[TASK] > 0 {
             return;
         }
-        let (is_over, needs_schedule) = (this.left[TASK] == 0, this.needs_schedule);
-        match this.task {
-            Task::Process(process) if needs_schedule => {
-                self.processes[process].left_ps = this.left[TASK];
-                self.runnable.push_back(process);
-                self.schedule(cpu);
-            }
-            Task::Ksoftirqd if is_over && needs_schedule && this.pending != 0 => {
-                this.ksoftirqd = Ksoftirqd::Woken;
-                self.schedule(cpu);
-            }
-            _ if is_over => self.task_ended(cpu),
-            _ => (),
+        if this.task == Task::Ksoftirqd && this.needs_schedule && this.pending != 0 {
+            this.ksoftirqd = Ksoftirqd::Woken;
+            self.schedule(cpu);
+        } else {
+            self.task_ended(cpu);
         }
     }
 

@@ -33,7 +33,7 @@ pub(super) struct Software {
     pub(super) budget: u32,
     /// How often each step of a process raises a softirq.
     pub(super) raises: f64,
-    /// How long ksoftirqd waits at most while processes want its processor.
+    /// How long ksoftirqd waits until it goes before processes that wait too.
     pub(super) delay_ps: u64,
     pub(super) switch_ps: u64,
     /// The part of a switch for each process that can run.

@@ -213,7 +213,7 @@ pub(super) enum Rest {
 pub(super) struct Process {
     /// The processor on which it runs or ran last.
     pub(super) cpu: usize,
-    /// The work that is left of its step while it does not run, picoseconds.
+    /// The work with which it begins when it runs again, picoseconds.
     pub(super) left_ps: u64,
     pub(super) client: usize,
     pub(super) step: Step,
