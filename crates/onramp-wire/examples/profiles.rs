@@ -2,10 +2,11 @@
 //! `ping`, the rate and the loss of each direction with UDP datagrams. Prints each figure beside
 //! the one of the profile's table, and fails if each of six tries has a figure that is further away
 //! than 3 % (a loss: four standard deviations), because other programs of the machine can spoil
-//! one. Of twenty
-//! round-trip times without a jitter the shortest counts, because they are all the same but for
-//! what the machine adds; their mean may be a millisecond longer. Both may also be longer by the
-//! shortest one of a wire without a delay, because the programs take some time themselves.
+//! one. Of twenty round-trip times without a jitter the shortest counts, because they are all the
+//! same but for what the machine adds; their mean may be a millisecond longer. Both may also be
+//! longer by the shortest one of a wire without a delay, because the programs take some time
+//! themselves.
+//!
 //! Takes some minutes: `cargo run --release -p onramp-wire --example profiles [NAME...]`.
 
 use std::io::ErrorKind;

@@ -24,7 +24,9 @@ pub fn test(_: TokenStream, function: TokenStream) -> TokenStream {
     closure.extend([TokenTree::Group(body)]);
     let mut call = parse("::onramp_machine::testing::simulated");
     call.extend([TokenTree::Group(Group::new(Delimiter::Parenthesis, closure))]);
-    let mut test = parse("#[::core::prelude::v1::test]");
+    // Lints that count the lines of a function do not see the body any more, so an `expect` of such
+    // a lint, which the original needs, is not fulfilled.
+    let mut test = parse("#[allow(unfulfilled_lint_expectations)] #[::core::prelude::v1::test]");
     test.extend(tokens);
     test.extend([TokenTree::Group(Group::new(Delimiter::Brace, call))]);
     test
