@@ -32,7 +32,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use crate::shell::{cargo, root, run as shell};
+use crate::shell::{cargo, forget_xtask, root, run as shell};
 use crate::{Failure, Outcome};
 
 /// The documents that contain tables.
@@ -229,6 +229,7 @@ fn results(command: &str) -> Result<Value, Failure> {
     let file: PathBuf = root().join("target/figures.json");
     eprintln!("$ {command}");
     let mut run = Command::new(program);
+    forget_xtask(&mut run);
     run.current_dir(root())
         .args(&words[1..])
         .arg("--json")

@@ -19,18 +19,22 @@ pub(crate) fn root() -> PathBuf {
 /// Makes the command `cargo ARGS`, run in the root with the project's toolchain.
 pub(crate) fn cargo(args: &[&str]) -> Command {
     let mut command = Command::new("cargo");
-    command.args(args).current_dir(root());
-    // The cargo that runs xtask has set variables that describe xtask. A dependency's build script
-    // (that of `ring`) asks cargo to build it anew when they change, and with it all that uses it,
-    // so commands of xtask and of a user would undo each other's work.
-    let describes_xtask =
-        |name: &str| ["CARGO_PKG_", "CARGO_MANIFEST_"].iter().any(|begin| name.starts_with(begin));
-    for (name, _) in env::vars_os() {
-        if name.to_str().is_some_and(describes_xtask) {
-            command.env_remove(name);
-        }
-    }
+    forget_xtask(command.args(args).current_dir(root()));
     command
+}
+
+/// Takes away from a command the variables in which cargo has described xtask.
+///
+/// A dependency's build script (that of `ring`) has cargo run it anew when they change, and compile
+/// what uses the dependency. So a cargo that xtask starts would undo what a user's cargo has built.
+pub(crate) fn forget_xtask(command: &mut Command) {
+    for (name, _) in env::vars_os().filter(|(name, _)| name.to_str().is_some_and(describes_xtask)) {
+        command.env_remove(name);
+    }
+}
+
+fn describes_xtask(name: &str) -> bool {
+    ["CARGO_PKG_", "CARGO_MANIFEST_"].iter().any(|begin| name.starts_with(begin))
 }
 
 /// Makes the command `cargo +nightly ARGS`, run in the root.
