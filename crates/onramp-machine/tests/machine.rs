@@ -7,36 +7,12 @@ use std::time::Duration;
 use onramp_machine::sync::Mutex;
 use onramp_machine::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use onramp_machine::sync::mpsc;
-use onramp_machine::{
-    Caches, Costs, Failed, Machine, Report, Setup, Topology, hook, simulate, thread,
-};
+use onramp_machine::testing::SMALL;
+use onramp_machine::{Caches, Failed, Machine, Report, Setup, hook, simulate, thread};
 
-/// Two sockets of two clusters of two cores of two hardware threads.
-const MACHINE: Machine = Machine {
-    topology: Topology { sockets: 2, clusters: 2, cores: 2, threads: 2 },
-    caches: Caches { line_bytes: 64, l1_lines: 512, l2_lines: 16_384 },
-    costs: Costs {
-        l1: 1_000,
-        l2: 4_000,
-        llc: 20_000,
-        near: 30_000,
-        far: 60_000,
-        remote: 100_000,
-        remote_clean: 90_000,
-        memory: 80_000,
-        memory_remote: 130_000,
-        atomic: 5_000,
-        fence: 6_000,
-        pause: 40_000,
-        clock: 15_000,
-        context_switch: 1_000_000,
-        wake: 2_000_000,
-        wake_call: 500_000,
-        slice: 3_000_000_000,
-        smt: 1_500,
-        smt_spin: 1_100,
-    },
-};
+/// The small machine with caches in which what a test touches has room.
+const MACHINE: Machine =
+    Machine { caches: Caches { l1_lines: 512, l2_lines: 16_384, ..SMALL.caches }, ..SMALL };
 
 /// Simulates `main`, and returns its result, and what happened in the first 100 ms.
 fn measured<R: 'static>(main: impl FnOnce() -> R + 'static) -> (R, Report) {

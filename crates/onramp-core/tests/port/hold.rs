@@ -35,7 +35,7 @@ fn burst(world: &mut World) -> bool {
 /// a while, the port stops collecting, and sends nearly all bursts at once. (The pauses in
 /// collecting grow to 64 ms, which 10,000 bursts outlast several times.)
 #[test]
-#[cfg_attr(sim, ignore = "takes ten seconds and more in a simulation")]
+#[cfg_attr(sim, ignore = "takes 8 to 74 seconds in a simulation")]
 fn bursts_that_lay_in_vain_end_the_collecting() {
     let mut world = world();
     let _ = make_busy(&mut world);
@@ -79,7 +79,7 @@ fn a_single_pause_changes_nothing() {
 /// When the port has stopped collecting because of bursts, and a steady stream of packets follows,
 /// the port collects again after a while.
 #[test]
-#[cfg_attr(sim, ignore = "takes ten seconds and more in a simulation")]
+#[cfg_attr(sim, ignore = "takes 8 to 74 seconds in a simulation")]
 fn a_stream_is_collected_again() {
     let mut world = world();
     let _ = make_busy(&mut world);

@@ -37,7 +37,7 @@ fn stream(qdisc: &str, gap_ns: u64, credits: u64, late_ns: u64) -> (u64, u64) {
 }
 
 #[test]
-#[cfg_attr(sim, ignore = "takes ten seconds and more in a simulation")]
+#[cfg_attr(sim, ignore = "takes 8 to 74 seconds in a simulation")]
 fn collected_lists_and_limits() {
     for qdisc in ["fq", "pfifo limit 1000"] {
         for (gap, credits, late) in [
@@ -399,7 +399,7 @@ mod storm {
         })]
 
         #[test]
-        #[cfg_attr(sim, ignore = "takes ten seconds and more in a simulation")]
+        #[cfg_attr(sim, ignore = "takes 8 to 74 seconds in a simulation")]
         fn nothing_spins(
             ops in proptest::collection::vec(op(), 1..100),
             cap in prop_oneof![Just(1_u16), 2_u16..100, 1_000_u16..4_000],

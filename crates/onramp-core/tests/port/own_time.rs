@@ -141,7 +141,7 @@ pub(crate) fn random(seed: &mut u64, below: u64) -> u64 {
 /// ms later than the port asks. Whenever the late runner has come, the device has got the same
 /// packets from it as from the punctual runner, in the same order.
 #[test]
-#[cfg_attr(sim, ignore = "takes ten seconds and more in a simulation")]
+#[cfg_attr(sim, ignore = "takes 8 to 74 seconds in a simulation")]
 fn a_late_runner_sends_what_a_punctual_one_sends() {
     for (number, tree) in TREES.iter().enumerate() {
         let mut worlds = [CATCH_UP_NS; 2].map(|catch_up_ns| world(tree, catch_up_ns));
@@ -219,7 +219,7 @@ fn rate_of(mut world: World, late_ns: u64, flows: u64) -> (f64, u32) {
 /// A runner that comes 2.5 ms late on average takes more than a twentieth of the rate from `tbf`
 /// and `htb` if the port does not catch up, and takes nothing from any tree if the port does.
 #[test]
-#[cfg_attr(sim, ignore = "takes ten seconds and more in a simulation")]
+#[cfg_attr(sim, ignore = "takes 8 to 74 seconds in a simulation")]
 fn a_late_runner_costs_no_rate() {
     for tree in TREES.iter().take(7).filter(|tree| !tree[0].contains("netem")) {
         let (punctual, _) = rate(tree, 0, CATCH_UP_NS);
@@ -236,7 +236,7 @@ fn a_late_runner_costs_no_rate() {
 /// its runner is punctual or up to 1 ms or up to 5 ms late, as on a busy machine. The ports rest as
 /// those of a link do.
 #[test]
-#[cfg_attr(sim, ignore = "takes ten seconds and more in a simulation")]
+#[cfg_attr(sim, ignore = "takes 8 to 74 seconds in a simulation")]
 fn a_shaper_keeps_its_rate_under_a_late_runner() {
     for (number, tree) in SHAPERS.into_iter().enumerate() {
         let percent = |late_ns, catch_up_ns| {

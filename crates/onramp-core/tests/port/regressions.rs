@@ -32,7 +32,7 @@ fn sends(kind: &Kind) -> bool {
 /// flows. For every kind of qdisc, a run of an owner still sends its whole quota, and enqueues at
 /// most four times the quota.
 #[test]
-#[cfg_attr(sim, ignore = "takes ten seconds and more in a simulation")]
+#[cfg_attr(sim, ignore = "takes 8 to 74 seconds in a simulation")]
 fn r1_overload_takes_nothing_from_what_is_sent() {
     for kind in KINDS.iter().filter(|kind| sends(kind)) {
         let mut per_run = Vec::new();

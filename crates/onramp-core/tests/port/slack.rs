@@ -122,7 +122,7 @@ fn visits_fall_as_the_slack_grows() {
 /// Packets arrive at random times, so the port is also visited, or sent from by the pushing thread,
 /// before the slack is over.
 #[test]
-#[cfg_attr(sim, ignore = "takes ten seconds and more in a simulation")]
+#[cfg_attr(sim, ignore = "takes 8 to 74 seconds in a simulation")]
 fn a_visit_within_the_slack_sends_what_is_due() {
     for (number, tree) in TREES.iter().enumerate() {
         let (mut seed, mut at) = (number as u64, START);
