@@ -1,5 +1,7 @@
 //! Claims, and how a rate is divided among them.
 
+use std::sync::Arc;
+
 /// Levels are in bytes per second for a weight of `SCALE`.
 const SCALE: u128 = 1 << 10;
 
@@ -32,8 +34,9 @@ pub struct Knot {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Claim {
     weight: u64,
-    /// At least one knot. Levels rise strictly, rates never fall.
-    knots: Vec<Knot>,
+    /// At least one knot. Levels rise strictly, rates never fall. Each answer has the claims of all
+    /// members, so copies share them.
+    knots: Arc<[Knot]>,
 }
 
 impl Claim {
@@ -51,7 +54,7 @@ impl Claim {
         if demand > floor && last > knots[0].level {
             knots.push(Knot { level: last, rate: demand });
         }
-        Self { weight, knots }
+        Self { weight, knots: knots.into() }
     }
 
     /// Makes a claim from its parts, for example from a message; `None` if there is no knot, the
@@ -60,7 +63,7 @@ impl Claim {
     pub fn from_parts(weight: u64, knots: Vec<Knot>) -> Option<Self> {
         let rises = |pair: &[Knot]| pair[0].level < pair[1].level && pair[0].rate <= pair[1].rate;
         let sound = weight > 0 && !knots.is_empty() && knots.windows(2).all(rises);
-        sound.then_some(Self { weight, knots })
+        sound.then(|| Self { weight, knots: knots.into() })
     }
 
     /// Returns the sum of `claims`, the claim of a group. At every level that is a knot of the
@@ -84,7 +87,7 @@ impl Claim {
         }
         thin(&mut knots);
         let weight = claims.iter().fold(0u64, |sum, claim| sum.saturating_add(claim.weight));
-        Self { weight: weight.max(1), knots }
+        Self { weight: weight.max(1), knots: knots.into() }
     }
 
     /// Returns the weight.

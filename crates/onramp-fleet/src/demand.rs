@@ -16,29 +16,51 @@ pub struct Traffic {
 
 /// Finds out from counters, read at each tick, how much a qdisc or class wants to send.
 ///
-/// The demand is the rate at which packets came: those that left, those that were dropped and those
-/// that wait. A larger change is followed at once if it is a rise, and within two ticks if it is a
-/// fall, so that a burst every tick or two is one demand. A change from the mean by no more than a
-/// quarter, or by no more than two packets in a tick, is none, and the mean over about four ticks
-/// goes on: hosts that each claimed the largest of what they have just seen would leave a part of
-/// the limit unused.
+/// The demand is the rate at which packets come (those that left, those that were dropped and those
+/// that wait), and a quarter of what waits, so that a queue is gone after about four ticks. One
+/// packet that waits is no queue.
 ///
-/// If packets waited at both ends of a tick and no fewer at its end, none was dropped and the share
-/// was used up, the sender may be one that sends no faster than the qdisc lets it (such as TCP).
-/// Then the meter tries whether the sender would send more: the demand is an eighth more than the
-/// rate at which packets come, and once more of them have come, a quarter more. If no more come for
-/// three ticks in which they could, the sender has what it wants, and there is no other trial for
-/// ten ticks. If packets wait for a whole tick and none leaves, two packets in a tick are wanted.
+/// A change of the rate at which packets come is followed at once if it is a rise, and in the
+/// second tick if it is a fall, so that a burst every tick or two is one demand. A difference of at
+/// most a quarter, or of at most two packets in a tick, is none: then the mean since the last
+/// change counts, over about eight ticks at most. Whatever a host claimed beyond its need, others
+/// could not use, so hosts do not claim the largest of what they have just seen.
+///
+/// A sender such as TCP sends no faster than the qdisc lets it, so its demand does not show. If it
+/// has had all that was claimed for three ticks and has used it, and still packets wait, no fewer
+/// than before, and none was dropped, the meter tries whether it would send more: the demand is an
+/// eighth more than the rate at which packets come, and once more of them have come, a quarter
+/// more. If no more come for three ticks in which they could, the sender has what it wants, and
+/// there is no other trial for ten ticks. If packets wait for a whole tick and none leaves, two
+/// packets in a tick are wanted.
 #[derive(Clone, Debug, Default)]
 pub struct Meter {
     last: Option<(Instant, Counted)>,
-    /// The rate at which packets came in the last tick.
-    arrived: u64,
+    /// The rates at which packets came in the last tick and in the one before.
+    arrived: [u64; 2],
     /// The mean of such rates while they differ little, and for how many ticks they have.
     mean: u64,
     ticks: u32,
+    /// For how many ticks the sender has been held back although it had what was claimed for it.
+    held: u32,
     trial: Trial,
     found: Traffic,
+}
+
+/// What happened between two readings. Amounts are in bytes per second.
+#[derive(Clone, Copy)]
+struct Tick {
+    /// What came, and what left.
+    arrived: u64,
+    sent: u64,
+    /// What waited all the time, beyond one packet.
+    queue: u64,
+    /// The length of a packet.
+    packet: u64,
+    /// What waited all the time, at most two packets, if none left.
+    stuck: u64,
+    /// Whether there is a queue that has not become shorter, though no packet was dropped.
+    is_full: bool,
 }
 
 /// How far the meter is in finding out whether a sender would send more.
@@ -60,6 +82,12 @@ impl Default for Trial {
 /// For how many ticks a trial waits for an answer, and for how many there is none after it.
 const PATIENCE: u32 = 3;
 const REST: u32 = 10;
+/// For how many ticks a sender has to be held back before a trial begins.
+const HELD: u32 = 3;
+/// In how many ticks a queue is to leave.
+const LEAVES: u64 = 4;
+/// The largest number of ticks of which a mean is made.
+const MEAN: u64 = 8;
 const HALF_A_TICK_NS: u64 = TICK_US * 1_000 / 2;
 
 impl Meter {
@@ -83,42 +111,31 @@ impl Meter {
             return self.found;
         }
         self.last = Some((now, counted));
-        // Counters that went back are those of a new qdisc.
-        let sent = counted.sent_bytes.saturating_sub(was.sent_bytes);
-        let packets = counted.sent_packets.saturating_sub(was.sent_packets);
-        let drops = counted.dropped_packets.saturating_sub(was.dropped_packets);
-        // Counters of drops are in packets; a dropped packet counts as long as one that left.
-        let dropped = match packets {
-            0 => drops.saturating_mul(PACKET),
-            _ => drops.saturating_mul(sent / packets),
+        let tick = Tick::between(span, was, counted);
+        let came = self.demand(tick);
+        let has_all = share >= self.found.demand - self.found.demand / 16;
+        self.held = if tick.is_full && has_all { self.held + 1 } else { 0 };
+        self.go_on(came, tick, share);
+        let claim = match self.trial {
+            Trial::None(0) => came.saturating_add(tick.queue / LEAVES),
+            Trial::None(_) => came,
+            Trial::Runs { answered: false, .. } => came.saturating_add(came / 8),
+            Trial::Runs { answered: true, .. } => came.saturating_add(came / 4),
         };
-        let held = counted.backlog_bytes.saturating_sub(was.backlog_bytes);
-        let drained = was.backlog_bytes.saturating_sub(counted.backlog_bytes);
-        let came = sent.saturating_add(dropped).saturating_add(held).saturating_sub(drained);
-        let rate = |bytes: u64| {
-            u64::try_from(u128::from(bytes) * 1_000_000_000 / u128::from(span)).unwrap_or(u64::MAX)
-        };
-        let (arrived, used) = (rate(came), rate(sent));
-        let came = self.demand(arrived, rate(2 * sent.checked_div(packets).unwrap_or(PACKET)));
-        let waits = was.backlog_bytes > 0 && counted.backlog_bytes >= was.backlog_bytes;
-        let held_back = waits && drops == 0 && used >= share - share / 16;
-        let mut demand = self.claim(came, held_back, share);
-        if sent == 0 {
-            // Under a rate at which no packet leaves in a tick, no more come from a sender that
-            // waits until they have left. So what waits is wanted, up to two packets in a tick.
-            let waited = was.backlog_bytes.min(counted.backlog_bytes);
-            demand = demand.max(rate(waited.min(2 * PACKET)));
-        }
-        self.arrived = arrived;
-        self.found = Traffic { used, demand };
+        self.arrived = [tick.arrived, self.arrived[0]];
+        self.found = Traffic { used: tick.sent, demand: claim.max(tick.stuck) };
         self.found
     }
 
-    /// Goes on with the trial, or begins one, and returns the claim that it makes.
-    const fn claim(&mut self, came: u64, held_back: bool, share: u64) -> u64 {
+    /// Goes on with the trial, begins one, or ends it.
+    const fn go_on(&mut self, came: u64, tick: Tick, share: u64) {
+        let is_used = tick.sent >= share - share / 16;
         self.trial = match self.trial {
-            Trial::None(0) if held_back => Trial::Runs { base: came, ticks: 0, answered: false },
-            Trial::None(rest) => Trial::None(rest.saturating_sub(1)),
+            Trial::None(0) if self.held < HELD => Trial::None(0),
+            Trial::None(0) if is_used => Trial::Runs { base: came, ticks: 0, answered: false },
+            // It is not the share that keeps the queue.
+            Trial::None(0) => Trial::None(REST),
+            Trial::None(rest) => Trial::None(rest - 1),
             Trial::Runs { base, .. } if came > base.saturating_add(base / 16) => {
                 Trial::Runs { base: came, ticks: 0, answered: true }
             }
@@ -126,7 +143,7 @@ impl Meter {
             // Others may leave nothing for the trial, but a sender that is held back goes on
             // trying.
             Trial::Runs { base, answered, .. }
-                if held_back && share < base.saturating_add(base / 16) =>
+                if tick.is_full && is_used && share < base.saturating_add(base / 16) =>
             {
                 Trial::Runs { base, ticks: 0, answered }
             }
@@ -134,27 +151,60 @@ impl Meter {
                 Trial::Runs { base, ticks: ticks + 1, answered }
             }
         };
-        match self.trial {
-            Trial::None(_) => came,
-            Trial::Runs { answered: false, .. } => came.saturating_add(came / 8),
-            Trial::Runs { answered: true, .. } => came.saturating_add(came / 4),
-        }
     }
 
-    /// Takes the rate at which packets came in this tick, and the rate of two packets in a tick.
-    fn demand(&mut self, arrived: u64, two_packets: u64) -> u64 {
-        let recent = arrived.max(arrived / 2 + self.arrived / 2);
-        let little = (self.mean / 4).max(two_packets);
+    /// Returns the rate at which packets come.
+    fn demand(&mut self, tick: Tick) -> u64 {
+        let [last, earlier] = self.arrived;
+        let falls_again = tick.arrived < last && last < earlier;
+        let half = if falls_again { 0 } else { tick.arrived / 2 + last / 2 };
+        let recent = tick.arrived.max(half);
+        let little = (self.mean / 4).max(2 * tick.packet);
         let is_same = self.mean > 0 && recent.abs_diff(self.mean) <= little;
         self.ticks = if is_same { self.ticks.saturating_add(1) } else { 0 };
         self.mean = match self.ticks {
-            0 => recent,
             // A demand often changes within a tick, so the first tick has seen a part of it.
-            1 => self.mean.max(arrived),
-            _ if matches!(self.trial, Trial::Runs { answered: true, .. }) => self.mean.max(arrived),
-            _ => self.mean - self.mean.div_ceil(4) + arrived / 4,
+            0 | 1 => recent,
+            _ if matches!(self.trial, Trial::Runs { answered: true, .. }) => {
+                self.mean.max(tick.arrived)
+            }
+            ticks => {
+                let ticks = u64::from(ticks).min(MEAN);
+                self.mean - self.mean / ticks + tick.arrived / ticks
+            }
         };
         self.mean
+    }
+}
+
+impl Tick {
+    /// Compares what was counted at its end with what had been counted at its beginning, `span`
+    /// nanoseconds before.
+    fn between(span: u64, was: Counted, counted: Counted) -> Self {
+        // Counters that went back are those of a new qdisc.
+        let sent = counted.sent_bytes.saturating_sub(was.sent_bytes);
+        let packets = counted.sent_packets.saturating_sub(was.sent_packets);
+        let drops = counted.dropped_packets.saturating_sub(was.dropped_packets);
+        // Counters of drops are in packets; a dropped packet counts as long as one that left.
+        let packet = sent.checked_div(packets).unwrap_or(PACKET);
+        let held = counted.backlog_bytes.saturating_sub(was.backlog_bytes);
+        let drained = was.backlog_bytes.saturating_sub(counted.backlog_bytes);
+        let came = sent.saturating_add(drops.saturating_mul(packet)).saturating_add(held);
+        let waited = was.backlog_bytes.min(counted.backlog_bytes);
+        let queue = waited.saturating_sub(packet);
+        let rate = |bytes: u64| {
+            u64::try_from(u128::from(bytes) * 1_000_000_000 / u128::from(span)).unwrap_or(u64::MAX)
+        };
+        Self {
+            arrived: rate(came.saturating_sub(drained)),
+            sent: rate(sent),
+            queue: rate(queue),
+            packet: rate(packet),
+            // Under a rate at which no packet leaves in a tick, no more come from a sender that
+            // waits until they have left. So what waits is wanted.
+            stuck: if sent == 0 { rate(waited.min(2 * PACKET)) } else { 0 },
+            is_full: queue > 0 && drops == 0 && counted.backlog_bytes >= was.backlog_bytes,
+        }
     }
 }
 
@@ -208,7 +258,10 @@ mod tests {
         // A change of a third is followed at once.
         let mut ticks = vec![(30_000, 0, 0); 10];
         ticks.extend([(40_000, 0, 0), (20_000, 0, 0), (20_000, 0, 0)]);
-        assert_eq!(demands(&ticks)[9..], [300_000, 400_000, 400_000, 200_000]);
+        assert_eq!(demands(&ticks)[9..], [300_000, 400_000, 300_000, 200_000]);
+        // A fall that goes on is followed at once.
+        let falls = [(100_000, 0, 0), (60_000, 0, 0), (20_000, 0, 0)];
+        assert_eq!(demands(&falls), [1_000_000, 800_000, 200_000]);
     }
 
     #[test]
@@ -232,11 +285,23 @@ mod tests {
 
     #[test]
     fn a_sender_that_is_held_back_may_want_more() {
-        assert_eq!(demands(&[(5_000, 0, 900), (5_000, 0, 900)])[1], 66_375);
-        // It leaves a part of its share unused, so it does not want more.
-        assert_eq!(under(60_000, &[(5_000, 0, 900), (5_000, 0, 900)])[1], 59_000);
-        // If packets are dropped, more than enough came.
-        assert_eq!(demands(&[(5_000, 0, 900), (5_000, 1, 900)])[1], 59_000);
+        // The last reading is the third of those whose share was at least what was claimed.
+        let held_back = |share, drops| *under(share, &[(5_000, drops, 900); 6]).last().unwrap();
+        let came = 50_900;
+        assert_eq!(held_back(52_000, 0), came + came / 8);
+        assert_eq!(held_back(60_000, 0), came, "it leaves a part of its share unused");
+        let queue = 1_000;
+        assert_eq!(held_back(45_000, 0), came + queue, "others leave it nothing more");
+        assert_eq!(held_back(52_000, 1), came + queue + 5_000, "more than enough came");
+    }
+
+    /// What waits beyond one packet is to leave within four ticks.
+    #[test]
+    fn a_queue_is_wanted() {
+        let read = demands(&[(5_000, 0, 4_500), (5_000, 0, 4_000), (5_000, 0, 3_500)]);
+        assert_eq!(read[2] - 45_000, (3_500 - 500) * 10 / 4);
+        let read = demands(&[(5_000, 0, 500), (5_000, 0, 500), (5_000, 0, 500)]);
+        assert_eq!(read[2], 51_250, "one packet is no queue");
     }
 
     /// Reads ticks of a sender whose share is what it claimed in the tick before. `sends` returns
@@ -261,7 +326,8 @@ mod tests {
     #[test]
     fn a_trial_goes_on_while_the_sender_answers() {
         let grows = claims(|share| (share, 3_000), 40);
-        assert!(grows.windows(6).all(|six| six[5] >= 2 * six[0]), "{grows:?}");
+        // It begins when the sender has been held back for three ticks.
+        assert!(grows[6..].windows(6).all(|six| six[5] >= 2 * six[0]), "{grows:?}");
     }
 
     /// A sender that has what it wants, and a backlog that does not go, claims more in at most 6 of

@@ -73,6 +73,8 @@ pub struct Host {
     then: Option<Then>,
     /// Whether the last answer was that to a report. A climb then waits for no other report.
     has_reported: bool,
+    /// When the last tick was, and when the next one is.
+    ticked: Instant,
     next_tick: Instant,
     /// The members of the ledger at the place that is climbed from.
     beneath: Vec<MemberView>,
@@ -124,6 +126,7 @@ impl Host {
             asked: None,
             then: None,
             has_reported: false,
+            ticked: Instant(0),
             next_tick: now,
             beneath: Vec::new(),
             due: None,
@@ -151,9 +154,16 @@ impl Host {
         self.joined.bursts.of(self.rate(now))
     }
 
-    /// Sets what the host wants to send, in bytes per second.
-    pub fn set_demand(&mut self, demand: u64) {
-        self.demand = rounded(demand);
+    /// Sets what the host wants to send from `now` on, in bytes per second. A change of more than a
+    /// sixteenth is reported at once, or a quarter of a tick after the last tick, and the ticks go
+    /// on from there: a caller that calls this in each of its own ticks makes no more reports by
+    /// it, and each of them has just heard of the demand.
+    pub fn set_demand(&mut self, now: Instant, demand: u64) {
+        let demand = rounded(demand);
+        if demand.abs_diff(self.demand) > self.demand / 16 {
+            self.next_tick = self.next_tick.min(now.max(self.ticked + TICK / 4));
+        }
+        self.demand = demand;
     }
 
     /// Sets the rate at which the host sends, in bytes per second. The ledger shows it to people;
@@ -201,7 +211,7 @@ impl Host {
     }
 
     /// Returns the demand that the host reports, in bytes per second: the one set, rounded up to
-    /// six binary digits so that a small change is no news.
+    /// eight binary digits so that a small change is no news.
     #[must_use]
     pub const fn demand(&self) -> u64 {
         self.demand
@@ -270,6 +280,7 @@ impl Host {
             None if now < self.next_tick => return None,
             None => {}
         }
+        self.ticked = now;
         self.next_tick = next_tick(self.next_tick, now);
         Some(self.report(now, false))
     }
@@ -396,9 +407,9 @@ const fn differ(a: u64, b: u64) -> bool {
     a.abs_diff(b) > b / 256
 }
 
-/// Rounds up to six binary digits.
+/// Rounds up to eight binary digits.
 fn rounded(rate: u64) -> u64 {
-    let step = 1 << rate.checked_ilog2().unwrap_or(0).saturating_sub(6);
+    let step = 1 << rate.checked_ilog2().unwrap_or(0).saturating_sub(8);
     rate.checked_next_multiple_of(step).unwrap_or(u64::MAX)
 }
 

@@ -41,32 +41,73 @@ impl FromStr for Claim {
     }
 }
 
+/// A number, or nothing.
+struct Optional<T>(Option<T>);
+
+impl<T: fmt::Display> fmt::Display for Optional<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|number| number.fmt(f))
+    }
+}
+
+/// Counts the bytes that are written.
+struct Length(u64);
+
+impl fmt::Write for Length {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.0 += text.len() as u64;
+        Ok(())
+    }
+}
+
+impl Length {
+    fn add(&mut self, word: fmt::Arguments<'_>, around: u64) {
+        self.0 += around;
+        fmt::Write::write_fmt(self, word).expect("counting does not fail");
+    }
+}
+
 impl Act {
     /// Returns the message as words: what to do, the number of places on the way, for each place
     /// whether it is a limit (1 or 0) and its remembered rate and reserve, and what is to be done.
     #[must_use]
     pub fn words(&self, way: &[Place]) -> Vec<String> {
-        let (name, rest) = match self {
+        let mut words = Vec::new();
+        self.each_word(way, |word| words.push(word.to_string()));
+        words
+    }
+
+    fn each_word(&self, way: &[Place], mut word: impl FnMut(fmt::Arguments<'_>)) {
+        let name = if matches!(self, Self::Report(_)) { "report" } else { "climb" };
+        word(format_args!("{name}"));
+        word(format_args!("{}", way.len()));
+        for place in way {
+            word(format_args!("{}", u8::from(place.is_limit)));
+            word(format_args!("{}", place.remembered.rate));
+            word(format_args!("{}", place.remembered.reserve));
+        }
+        match self {
             Self::Report(report) => {
-                let Report { life, turn, floor, holding, want, used, .. } = report;
-                let numbers = [life, turn, floor, holding, want, used];
-                let mut rest = vec![report.host.clone(), report.claim.to_string()];
-                rest.extend(numbers.map(u64::to_string));
-                ("report", rest)
+                let Report { host, claim, life, turn, floor, holding, want, used } = report;
+                word(format_args!("{host}"));
+                word(format_args!("{claim}"));
+                for number in [life, turn, floor, holding, want, used] {
+                    word(format_args!("{number}"));
+                }
             }
             Self::Climb { at, claim, want } => {
-                let want = want.map_or_else(String::new, |want| want.to_string());
-                ("climb", vec![at.to_string(), claim.to_string(), want])
+                word(format_args!("{at}"));
+                word(format_args!("{claim}"));
+                word(format_args!("{}", Optional(*want)));
             }
-        };
-        let mut words = vec![name.to_owned(), way.len().to_string()];
-        for place in way {
-            words.push(u8::from(place.is_limit).to_string());
-            words.push(place.remembered.rate.to_string());
-            words.push(place.remembered.reserve.to_string());
         }
-        words.extend(rest);
-        words
+    }
+
+    /// Returns how long the words are, with `around` bytes more for each.
+    pub(crate) fn len(&self, way: &[Place], around: u64) -> u64 {
+        let mut sum = Length(0);
+        self.each_word(way, |word| sum.add(word, around));
+        sum.0
     }
 }
 
@@ -75,23 +116,30 @@ impl Answer {
     /// place that is due (empty: none), and for each member name, life, claim and what it holds.
     #[must_use]
     pub fn words(&self) -> Vec<String> {
-        let due = self.due.map_or_else(String::new, |due| due.to_string());
-        let mut words = vec![
-            self.turn.to_string(),
-            self.granted.to_string(),
-            u8::from(self.is_young).to_string(),
-            self.rate.to_string(),
-            due,
-        ];
-        for member in &self.members {
-            words.extend([
-                member.name.clone(),
-                member.life.to_string(),
-                member.claim.to_string(),
-                member.held.to_string(),
-            ]);
-        }
+        let mut words = Vec::new();
+        self.each_word(|word| words.push(word.to_string()));
         words
+    }
+
+    fn each_word(&self, mut word: impl FnMut(fmt::Arguments<'_>)) {
+        word(format_args!("{}", self.turn));
+        word(format_args!("{}", self.granted));
+        word(format_args!("{}", u8::from(self.is_young)));
+        word(format_args!("{}", self.rate));
+        word(format_args!("{}", Optional(self.due)));
+        for MemberView { name, life, claim, held } in &self.members {
+            word(format_args!("{name}"));
+            word(format_args!("{life}"));
+            word(format_args!("{claim}"));
+            word(format_args!("{held}"));
+        }
+    }
+
+    /// Returns how long the words are, with `around` bytes more for each.
+    pub(crate) fn len(&self, around: u64) -> u64 {
+        let mut sum = Length(0);
+        self.each_word(|word| sum.add(word, around));
+        sum.0
     }
 
     /// Reads an answer from its words.

@@ -12,6 +12,9 @@ use onramp_core::Instant;
 
 use crate::{Act, Answer, Book, Definition, DefinitionError, Definitions, Host, Joined, Refusal};
 
+/// The bytes that the engine has around each word.
+const AROUND: u64 = 8;
+
 /// What the engine is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Engine {
@@ -77,8 +80,8 @@ type Sender = (usize, u32);
 #[derive(Debug)]
 enum Event {
     Look(usize),
-    Asks(Sender, Act),
-    Answered(Sender, Reply),
+    Asks(Sender, Box<Act>),
+    Answered(Sender, Box<Reply>),
     Failed(Sender),
 }
 
@@ -153,7 +156,8 @@ impl World {
     /// Sets what a host wants to send, in bytes per second.
     pub fn set_demand(&mut self, host: usize, demand: u64) {
         let machine = &mut self.hosts[host];
-        machine.host.set_demand(machine.lie.unwrap_or(demand));
+        machine.host.set_demand(self.now, machine.lie.unwrap_or(demand));
+        self.look(host);
     }
 
     /// Makes a host lie: whatever its demand, it claims to want this many bytes per second.
@@ -182,7 +186,7 @@ impl World {
         machine.looks = self.now;
         let demand = machine.host.demand();
         machine.host = Host::new(&machine.name, life, joined, self.now);
-        machine.host.set_demand(demand);
+        machine.host.set_demand(self.now, demand);
         self.schedule(self.now, Event::Look(host));
     }
 
@@ -276,7 +280,7 @@ impl World {
         match event {
             Event::Look(at) if self.hosts[at].looks == self.now => self.look(at),
             Event::Look(_) => {}
-            Event::Asks(sender, act) => self.arrive(sender, act),
+            Event::Asks(sender, act) => self.arrive(sender, *act),
             Event::Failed((at, life)) | Event::Answered((at, life), _)
                 if self.hosts[at].lives != life => {}
             Event::Failed((at, _)) => {
@@ -288,7 +292,7 @@ impl World {
                     return;
                 }
                 let host = &mut self.hosts[at].host;
-                match reply {
+                match *reply {
                     Reply::Report(result) => host.reported(self.now, result),
                     Reply::Climb(answer) => host.climbed(self.now, answer),
                 }
@@ -303,9 +307,9 @@ impl World {
         }
         if let Some(act) = self.hosts[at].host.poll(self.now) {
             self.cost.messages += 1;
-            self.cost.sent_bytes += bytes(&act.words(&self.hosts[at].host.joined().way));
+            self.cost.sent_bytes += act.len(&self.hosts[at].host.joined().way, AROUND);
             let arrives = self.now.after(self.latency());
-            self.schedule(arrives, Event::Asks((at, self.hosts[at].lives), act));
+            self.schedule(arrives, Event::Asks((at, self.hosts[at].lives), Box::new(act)));
         }
         let next = self.hosts[at].host.next(self.now);
         self.hosts[at].looks = next;
@@ -334,11 +338,11 @@ impl World {
             }
         };
         if let Reply::Report(Ok(answer)) | Reply::Climb(answer) = &reply {
-            self.cost.answered_bytes += bytes(&answer.words());
+            self.cost.answered_bytes += answer.len(AROUND);
             self.cost.members += answer.members.len() as u64;
         }
         let back = self.now.after(self.latency());
-        self.schedule(back, Event::Answered(sender, reply));
+        self.schedule(back, Event::Answered(sender, Box::new(reply)));
     }
 
     fn joined(&self, at: usize) -> Joined {
@@ -364,9 +368,4 @@ impl World {
         let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         mixed ^ (mixed >> 31)
     }
-}
-
-/// Returns the length of a message of these words, with the engine's 8 bytes around each word.
-fn bytes(words: &[String]) -> u64 {
-    words.iter().map(|word| word.len() as u64 + 8).sum()
 }

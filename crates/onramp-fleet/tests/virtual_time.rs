@@ -113,7 +113,7 @@ fn a_raised_floor_waits_for_room() {
     let mut now = Instant(0);
     let mut a = Host::new("a", 1, of_a, now);
     let mut b = Host::new("b", 2, of_b, now);
-    a.set_demand(1_000);
+    a.set_demand(now, 1_000);
     let tick = |hosts: &mut [&mut Host], now: &mut Instant, book: &mut Book| {
         *now = *now + TICK;
         for host in hosts {

@@ -230,7 +230,7 @@ impl<S: FnMut(&Share) + Send> Task<S> {
         let mut asked: Option<(bool, Asked)> = None;
         loop {
             let Traffic { used, demand } = *traffic.borrow_and_update();
-            host.set_demand(demand);
+            host.set_demand(BootClock.now(), demand);
             host.set_used(used);
             let act = host.poll(BootClock.now());
             // The host lowers its rate first, and then says so.

@@ -199,7 +199,7 @@ impl Setting {
         high[0] = true;
         let node = |(at, joined): (usize, &Joined)| {
             let mut host = Host::new(&format!("h{at}"), 1, joined.clone(), Instant(0));
-            host.set_demand(if high[at] { MUCH } else { 0 });
+            host.set_demand(Instant(0), if high[at] { MUCH } else { 0 });
             let (life, is_dead, number, waits, wrong) = (1, false, 0, false, Wrong::default());
             Node { host, life, is_dead, number, waits, wrong }
         };
@@ -286,7 +286,7 @@ impl Setting {
                 state.left.demands -= 1;
                 state.high[host] = !state.high[host];
                 let demand = if state.high[host] { MUCH } else { 0 };
-                state.nodes[host].host.set_demand(demand);
+                state.nodes[host].host.set_demand(state.now, demand);
             }
             Step::Serve { message } => self.serve(state, message),
             Step::Arrive { message, held } => {
@@ -550,7 +550,7 @@ impl Setting {
         node.wrong = Wrong::default();
         let name = format!("h{host}");
         node.host = Host::new(&name, node.life, self.joined[host].clone(), state.now);
-        node.host.set_demand(if state.high[host] { MUCH } else { 0 });
+        node.host.set_demand(state.now, if state.high[host] { MUCH } else { 0 });
         self.look(state, host);
     }
 
