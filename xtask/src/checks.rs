@@ -174,7 +174,7 @@ pub(crate) fn miri(args: &[String]) -> Outcome {
     // Miri accepts casts of addresses to pointers only with this option. The crate makes such a
     // cast on purpose, in `PacketList::from_newest_first`.
     let flags = "-Zmiri-permissive-provenance";
-    let seeds = format!("{flags} -Zmiri-many-seeds=0..4");
+    let seeds = format!("{flags} -Zmiri-many-seeds=0..2");
     // Of the crate `onramp-lab`, only the tests of `cell` run in miri. The rest of the crate needs
     // the kernel.
     let cells = ["--lib", "cell::"];

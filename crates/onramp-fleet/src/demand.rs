@@ -27,12 +27,14 @@ pub struct Traffic {
 /// could not use, so hosts do not claim the largest of what they have just seen.
 ///
 /// A sender such as TCP sends no faster than the qdisc lets it, so its demand does not show. If it
-/// has had all that was claimed for three ticks and has used it, and still packets wait, no fewer
-/// than before, and none was dropped, the meter tries whether it would send more: the demand is an
-/// eighth more than the rate at which packets come, and once more of them have come, a quarter
-/// more. If no more come for three ticks in which they could, the sender has what it wants, and
-/// there is no other trial for ten ticks. If packets wait for a whole tick and none leaves, two
-/// packets in a tick are wanted.
+/// has had all that was claimed for three ticks (for twelve, if only one packet waits), and still
+/// hardly fewer packets wait and none was dropped, then either the share keeps them, or something
+/// else does. If the share is used up, the meter tries whether the sender would send more: the
+/// demand is an eighth more than the rate at which packets come, and once more of them have come, a
+/// quarter more. If no more come for three ticks in which they could, the sender has what it wants.
+/// Then, and if the share was not used up, nothing is claimed for the queue and no trial begins for
+/// ten ticks. If packets wait for a whole tick and none leaves, up to two packets in a tick are
+/// wanted.
 #[derive(Clone, Debug, Default)]
 pub struct Meter {
     last: Option<(Instant, Counted)>,
@@ -43,6 +45,8 @@ pub struct Meter {
     ticks: u32,
     /// For how many ticks the sender has been held back although it had what was claimed for it.
     held: u32,
+    /// The length of packets, as far as known.
+    packet: Option<u64>,
     trial: Trial,
     found: Traffic,
 }
@@ -59,7 +63,8 @@ struct Tick {
     packet: u64,
     /// What waited all the time, at most two packets, if none left.
     stuck: u64,
-    /// Whether there is a queue that has not become shorter, though no packet was dropped.
+    /// Whether packets waited all the time, at the end hardly fewer than before, and none was
+    /// dropped. (A queue that is claimed becomes shorter by a quarter.)
     is_full: bool,
 }
 
@@ -111,10 +116,10 @@ impl Meter {
             return self.found;
         }
         self.last = Some((now, counted));
-        let tick = Tick::between(span, was, counted);
+        let tick = Tick::between(span, was, counted, &mut self.packet);
         let came = self.demand(tick);
         let has_all = share >= self.found.demand - self.found.demand / 16;
-        self.held = if tick.is_full && has_all { self.held + 1 } else { 0 };
+        self.held = if tick.is_full && has_all { self.held.saturating_add(1) } else { 0 };
         self.go_on(came, tick, share);
         let claim = match self.trial {
             Trial::None(0) => came.saturating_add(tick.queue / LEAVES),
@@ -129,9 +134,12 @@ impl Meter {
 
     /// Goes on with the trial, begins one, or ends it.
     const fn go_on(&mut self, came: u64, tick: Tick, share: u64) {
-        let is_used = tick.sent >= share - share / 16;
+        // Only whole packets leave.
+        let is_used = tick.sent.saturating_add(tick.packet) >= share - share / 16;
+        // One packet often waits by chance.
+        let least = if tick.queue > 0 { HELD } else { 4 * HELD };
         self.trial = match self.trial {
-            Trial::None(0) if self.held < HELD => Trial::None(0),
+            Trial::None(0) if self.held < least => Trial::None(0),
             Trial::None(0) if is_used => Trial::Runs { base: came, ticks: 0, answered: false },
             // It is not the share that keeps the queue.
             Trial::None(0) => Trial::None(REST),
@@ -159,7 +167,7 @@ impl Meter {
         let falls_again = tick.arrived < last && last < earlier;
         let half = if falls_again { 0 } else { tick.arrived / 2 + last / 2 };
         let recent = tick.arrived.max(half);
-        let little = (self.mean / 4).max(2 * tick.packet);
+        let little = (self.mean / 4).max(tick.packet.saturating_mul(2));
         let is_same = self.mean > 0 && recent.abs_diff(self.mean) <= little;
         self.ticks = if is_same { self.ticks.saturating_add(1) } else { 0 };
         self.mean = match self.ticks {
@@ -169,7 +177,9 @@ impl Meter {
                 self.mean.max(tick.arrived)
             }
             ticks => {
-                let ticks = u64::from(ticks).min(MEAN);
+                // A mean of eight ticks would hear an answer to a trial only when it has ended.
+                let most = if matches!(self.trial, Trial::Runs { .. }) { 2 } else { MEAN };
+                let ticks = u64::from(ticks).min(most);
                 self.mean - self.mean / ticks + tick.arrived / ticks
             }
         };
@@ -179,14 +189,15 @@ impl Meter {
 
 impl Tick {
     /// Compares what was counted at its end with what had been counted at its beginning, `span`
-    /// nanoseconds before.
-    fn between(span: u64, was: Counted, counted: Counted) -> Self {
+    /// nanoseconds before. `known` is the length of the packets before.
+    fn between(span: u64, was: Counted, counted: Counted, known: &mut Option<u64>) -> Self {
         // Counters that went back are those of a new qdisc.
         let sent = counted.sent_bytes.saturating_sub(was.sent_bytes);
         let packets = counted.sent_packets.saturating_sub(was.sent_packets);
         let drops = counted.dropped_packets.saturating_sub(was.dropped_packets);
         // Counters of drops are in packets; a dropped packet counts as long as one that left.
-        let packet = sent.checked_div(packets).unwrap_or(PACKET);
+        *known = sent.checked_div(packets).or(*known);
+        let packet = known.unwrap_or(PACKET);
         let held = counted.backlog_bytes.saturating_sub(was.backlog_bytes);
         let drained = was.backlog_bytes.saturating_sub(counted.backlog_bytes);
         let came = sent.saturating_add(drops.saturating_mul(packet)).saturating_add(held);
@@ -202,8 +213,10 @@ impl Tick {
             packet: rate(packet),
             // Under a rate at which no packet leaves in a tick, no more come from a sender that
             // waits until they have left. So what waits is wanted.
-            stuck: if sent == 0 { rate(waited.min(2 * PACKET)) } else { 0 },
-            is_full: queue > 0 && drops == 0 && counted.backlog_bytes >= was.backlog_bytes,
+            stuck: if sent == 0 { rate(waited.min(packet.saturating_mul(2))) } else { 0 },
+            is_full: waited > 0
+                && drops == 0
+                && counted.backlog_bytes >= was.backlog_bytes - was.backlog_bytes / 8,
         }
     }
 }
@@ -337,6 +350,65 @@ mod tests {
         let stays = claims(|_| (2_000, 3_000), 60);
         let more = |ticks: &[u64]| ticks.iter().filter(|claim| **claim > 20_500).count();
         assert!(stays[12..].windows(16).all(|ticks| (1..=6).contains(&more(ticks))), "{stays:?}");
+    }
+
+    /// The former share still counts for a fifth of the tick, and the mean is old when the sender
+    /// begins to want more.
+    #[test]
+    fn a_trial_on_an_old_mean_is_answered() {
+        let (mut before, mut tick) = (20_000, 0);
+        let grows = claims(
+            |share| {
+                tick += 1;
+                let could = (before + 4 * share) / 5;
+                before = share;
+                (if tick <= 40 { could.min(2_000) } else { could }, 3_000)
+            },
+            80,
+        );
+        assert!(grows[79] >= 4 * grows[38], "{grows:?}");
+    }
+
+    #[test]
+    fn a_sender_with_one_packet_may_want_more() {
+        let grows = claims(|share| (share, 500), 60);
+        assert!(grows[59] >= 2 * grows[10], "{grows:?}");
+    }
+
+    /// Three and a quarter packets may leave in a tick: three of them use the share up.
+    #[test]
+    fn a_share_is_used_up_by_whole_packets() {
+        let mut meter = Meter::new();
+        let (mut sum, mut begins) = (Counted { backlog_bytes: 1_000, ..Counted::default() }, None);
+        meter.read(Instant(0), sum, 17_200);
+        for tick in 1..40 {
+            let packets = if tick % 4 == 3 { 4 } else { 3 };
+            sum.sent_packets += packets;
+            sum.sent_bytes += packets * 500;
+            meter.read(Instant(tick * 100_000_000), sum, 17_200);
+            if matches!(meter.trial, Trial::Runs { .. }) {
+                begins.get_or_insert(tick);
+            }
+        }
+        assert!(begins.is_some_and(|tick| tick <= 12), "{begins:?}");
+    }
+
+    /// The queue of a `netem` varies by a packet.
+    #[test]
+    fn a_queue_that_stays_about_the_same_is_not_claimed() {
+        let ticks: Vec<_> = (0..60).map(|at| (125_000, 0, 300_000 - at % 2 * 500)).collect();
+        let read = under(25_000_000, &ticks);
+        let more = read[10..].iter().filter(|demand| **demand > 1_400_000).count();
+        assert!(more <= 20, "{read:?}");
+    }
+
+    #[test]
+    fn the_largest_numbers_are_no_error() {
+        let mut meter = Meter::new();
+        meter.read(Instant(0), Counted::default(), u64::MAX);
+        let counted = Counted { sent_bytes: u64::MAX, sent_packets: 1, ..Counted::default() };
+        let read = meter.read(Instant(100_000_000), counted, u64::MAX);
+        assert_eq!(read.demand, u64::MAX);
     }
 
     #[test]

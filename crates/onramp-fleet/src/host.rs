@@ -76,6 +76,8 @@ pub struct Host {
     /// When the last tick was, and when the next one is.
     ticked: Instant,
     next_tick: Instant,
+    /// Whether a changed demand made the next tick an earlier one.
+    is_early: bool,
     /// The members of the ledger at the place that is climbed from.
     beneath: Vec<MemberView>,
     due: Option<usize>,
@@ -128,6 +130,7 @@ impl Host {
             has_reported: false,
             ticked: Instant(0),
             next_tick: now,
+            is_early: false,
             beneath: Vec::new(),
             due: None,
             refused: None,
@@ -154,14 +157,19 @@ impl Host {
         self.joined.bursts.of(self.rate(now))
     }
 
-    /// Sets what the host wants to send from `now` on, in bytes per second. A change of more than a
-    /// sixteenth is reported at once, or a quarter of a tick after the last tick, and the ticks go
-    /// on from there: a caller that calls this in each of its own ticks makes no more reports by
-    /// it, and each of them has just heard of the demand.
+    /// Sets what the host wants to send from `now` on, in bytes per second. A change of the claim
+    /// by more than a sixteenth is reported at once, or a quarter of a tick after the last tick,
+    /// and the ticks go on from there, a little later than the caller's: so a caller that calls
+    /// this in each of its own ticks makes no more reports by it. A caller that calls this more
+    /// often, with another demand each time, makes up to four reports in a tick.
     pub fn set_demand(&mut self, now: Instant, demand: u64) {
         let demand = rounded(demand);
-        if demand.abs_diff(self.demand) > self.demand / 16 {
-            self.next_tick = self.next_tick.min(now.max(self.ticked + TICK / 4));
+        let floor = self.joined.floor;
+        let (old, new) = (self.demand.max(floor), demand.max(floor));
+        if new.abs_diff(old) > old / 16 {
+            let early = now.max(self.ticked + TICK / 4);
+            self.is_early |= early < self.next_tick;
+            self.next_tick = self.next_tick.min(early);
         }
         self.demand = demand;
     }
@@ -211,7 +219,7 @@ impl Host {
     }
 
     /// Returns the demand that the host reports, in bytes per second: the one set, rounded up to
-    /// eight binary digits so that a small change is no news.
+    /// nine binary digits so that a small change is no news.
     #[must_use]
     pub const fn demand(&self) -> u64 {
         self.demand
@@ -282,6 +290,10 @@ impl Host {
         }
         self.ticked = now;
         self.next_tick = next_tick(self.next_tick, now);
+        if std::mem::take(&mut self.is_early) {
+            // The caller's next look comes first.
+            self.next_tick = self.next_tick + TICK / 8;
+        }
         Some(self.report(now, false))
     }
 
@@ -407,7 +419,7 @@ const fn differ(a: u64, b: u64) -> bool {
     a.abs_diff(b) > b / 256
 }
 
-/// Rounds up to eight binary digits.
+/// Rounds up to nine binary digits.
 fn rounded(rate: u64) -> u64 {
     let step = 1 << rate.checked_ilog2().unwrap_or(0).saturating_sub(8);
     rate.checked_next_multiple_of(step).unwrap_or(u64::MAX)

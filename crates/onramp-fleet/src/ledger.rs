@@ -83,8 +83,8 @@ pub struct Answer {
     pub rate: u64,
     /// All members, in the order of their names.
     pub members: Vec<MemberView>,
-    /// The highest place on the way to the root for which nobody has made a [`Book::climb`] for a
-    /// tick. The host that gets this answer should climb from its own place to that one.
+    /// The highest place on the way to the root for which nobody has made a [`Book::climb`] for
+    /// half a tick. The host that gets this answer should climb from its own place to that one.
     pub due: Option<usize>,
 }
 
@@ -396,7 +396,7 @@ impl Book {
             member.floor = floor;
             member.held = member.held.saturating_sub(less).max(used);
             member.until = until;
-            if member.divided.is_none_or(|divided| ledger.clock - divided >= TICK_US) {
+            if member.divided.is_none_or(|divided| ledger.clock - divided >= TICK_US / 2) {
                 due = Some(at);
             }
         }

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use onramp_core::Instant;
 
+use crate::ledger::TICK_US;
 use crate::{Act, Answer, Book, Definition, DefinitionError, Definitions, Host, Joined, Refusal};
 
 /// The bytes that the engine has around each word.
@@ -70,6 +71,9 @@ struct Machine {
     lives: u32,
     /// When the host is to be polled next.
     looks: Instant,
+    /// When in a tick the host looks at its counters, and what it will find that it wants.
+    phase_ns: u64,
+    wants: u64,
     /// The rate that the host claims to want, if it lies.
     lie: Option<u64>,
 }
@@ -80,6 +84,7 @@ type Sender = (usize, u32);
 #[derive(Debug)]
 enum Event {
     Look(usize),
+    Notes(usize),
     Asks(Sender, Box<Act>),
     Answered(Sender, Box<Reply>),
     Failed(Sender),
@@ -144,16 +149,40 @@ impl World {
         let joined = self.definitions.joined(limit, &name, weight).expect("a limit with hosts");
         let life = self.draw();
         let begin = self.now + Duration::from_nanos(self.draw() % 100_000_000);
+        let (phase_ns, wants) = (self.draw() % (TICK_US * 1_000), 0);
         let host = Host::new(&name, life, joined, begin);
         let (limit, is_cut, is_dead, lie, looks) = (limit.to_owned(), false, false, None, begin);
         self.by_limit.entry(limit.clone()).or_default().push(at);
         let lives = 0;
-        self.hosts.push(Machine { host, name, limit, weight, is_cut, is_dead, lives, looks, lie });
+        self.hosts.push(Machine {
+            host,
+            name,
+            limit,
+            weight,
+            is_cut,
+            is_dead,
+            lives,
+            looks,
+            phase_ns,
+            wants,
+            lie,
+        });
         self.schedule(begin, Event::Look(at));
         at
     }
 
-    /// Sets what a host wants to send, in bytes per second.
+    /// Changes what a host wants to send, in bytes per second. The host finds it out when it next
+    /// looks at its counters, within a tick: each host looks at a time of its own.
+    pub fn change_demand(&mut self, host: usize, demand: u64) {
+        let machine = &mut self.hosts[host];
+        machine.wants = demand;
+        let (now, tick) = (self.now.0, TICK_US * 1_000);
+        let waits = (machine.phase_ns + tick - now % tick) % tick;
+        self.schedule(self.now.after(waits), Event::Notes(host));
+    }
+
+    /// Tells a host what it wants to send, in bytes per second, as a meter does that has just read
+    /// its counters.
     pub fn set_demand(&mut self, host: usize, demand: u64) {
         let machine = &mut self.hosts[host];
         machine.host.set_demand(self.now, machine.lie.unwrap_or(demand));
@@ -280,6 +309,7 @@ impl World {
         match event {
             Event::Look(at) if self.hosts[at].looks == self.now => self.look(at),
             Event::Look(_) => {}
+            Event::Notes(at) => self.set_demand(at, self.hosts[at].wants),
             Event::Asks(sender, act) => self.arrive(sender, *act),
             Event::Failed((at, life)) | Event::Answered((at, life), _)
                 if self.hosts[at].lives != life => {}

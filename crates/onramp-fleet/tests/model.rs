@@ -105,6 +105,16 @@ fn late_messages() {
     sound(&flat(Budget { demands: 1, delays: 1, ..none() }), 100);
 }
 
+/// A changed demand is reported between two ticks.
+#[test]
+fn reports_between_ticks() {
+    let budget = Budget { demands: 1, delays: 1, ..none() };
+    for setting in [flat(budget), group(budget)] {
+        let setting = Setting { steps_ms: &[50, 500], span_ms: 1_200, ..setting };
+        sound(&Setting { fickle: vec![0], moody: vec![0], ..setting }, 200);
+    }
+}
+
 #[test]
 fn messages_that_overtake_others() {
     let budget = Budget { demands: 2, delays: 2, failures: 1, ..none() };

@@ -144,3 +144,20 @@ fn a_raised_floor_waits_for_room() {
     now = now + 2 * HOLD;
     assert_eq!((a.rate(now), b.rate(now)), (400, 400));
 }
+
+/// A demand that changes in each of the caller's ticks makes no more reports than one that stays,
+/// also if the caller's ticks are not quite even.
+#[test]
+fn a_demand_that_changes_all_the_time_makes_no_more_reports() {
+    let mut world = World::new(1, ms(1)..ms(2));
+    world.set("tenant", limit(1_000_000, 1)).expect("a sound limit");
+    let host = world.join("tenant", 1);
+    world.run(Instant(3_000_000_000), |_| {});
+    let before = world.cost().messages;
+    for tick in 0..100 {
+        world.run(Instant((3_000 + tick * 100 + tick % 2 * 2) * 1_000_000), |_| {});
+        world.set_demand(host, 100_000 * (1 + tick % 2));
+    }
+    let messages = world.cost().messages - before;
+    assert!((95..=220).contains(&messages), "{messages}");
+}

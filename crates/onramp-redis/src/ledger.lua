@@ -178,7 +178,7 @@ local function touch()
     member.held = max(member.held - less, used(place))
     member.ends = above.clock + KEEP
     put(above, place.child, member, held_before, floor_before)
-    if member.divided == NONE or above.clock - member.divided >= TICK then
+    if member.divided == NONE or above.clock - member.divided >= TICK / 2 then
       due = at - 1
     end
   end

@@ -418,22 +418,38 @@ fn a_sender_with_a_window_gets_its_share() {
     assert_eq!(figures[0]["seconds"].as_array().map(Vec::len), Some(3), "{figures:?}");
 }
 
-/// Fifty daemons with real traffic: whatever fails, they never send more than the bound, and they
-/// get the limit again. How fast that is depends on the machine: `cargo xtask fleet` asks it of an
-/// optimised program on a machine without other work.
+/// Twenty daemons with real traffic: whatever fails, they never send more than the bound, and they
+/// get the limit again. The other bounds are wide, because the machine has much else to do. `cargo
+/// xtask fleet` has narrow ones, for fifty daemons of an optimised program on a machine without
+/// other work.
 #[test]
-fn fifty_daemons_never_exceed_the_bound() {
-    let names =
-        ["weights", "steady", "restarted", "killed", "cut", "delayed", "dead", "frozen", "paused"];
-    let Some(figures) = scenarios(50, 50, &names) else { return };
+fn twenty_daemons_never_exceed_the_bound() {
+    let names = [
+        "weights",
+        "steady",
+        "restarted",
+        "killed",
+        "cut",
+        "delayed",
+        "dead",
+        "frozen",
+        "lies",
+        "paused",
+    ];
+    let Some(figures) = scenarios(50, 20, &names) else { return };
     assert_safe(&figures, &names);
     for figures in &figures {
         let scenario = figures["scenario"].as_str().expect("a name");
+        let number = |name: &str| figures[name].as_f64().expect(name);
+        // Without the engine, or without the threads that ask it, each of the 20 daemons has its
+        // floor of 100 kbit/s.
         if ["killed", "delayed", "frozen", "paused"].contains(&scenario) {
-            // Without the engine, or without the threads that ask it, each of the 50 daemons has
-            // its floor of 100 kbit/s.
-            let sent = figures["sent"].as_f64().expect("a number");
-            assert!((0.02..0.2).contains(&sent), "{figures}");
+            assert!((0.03..0.2).contains(&number("sent")), "{figures}");
+        }
+        match scenario {
+            "weights" | "lies" => assert!(number("sum") > 0.9, "{figures}"),
+            "steady" => assert!(number("sum_median") > 0.9, "{figures}"),
+            _ => assert!(number("recovery_s") < 30.0, "{figures}"),
         }
     }
 }

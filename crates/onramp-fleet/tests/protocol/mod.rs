@@ -352,8 +352,11 @@ impl Setting {
     }
 
     fn pass(&self, state: &mut State, ms: u64) {
-        for _ in 0..ms / 100 {
-            state.now = Instant(state.now.0 + 100 * MS);
+        let mut left = ms;
+        while left > 0 {
+            let span = left.min(100);
+            left -= span;
+            state.now = Instant(state.now.0 + span * MS);
             self.quiet_report(state);
             if self.is(Sabotage::BuriesEarly) {
                 self.bury(state);

@@ -192,16 +192,17 @@ impl Link {
         let queue = Edit::queue(&plan.tree, change);
         let ports = queue.map_or_else(|| shared.fronts(), |queue| queue..queue + 1);
         let answers = shared.ask(0..usize::MAX, |port, slot| {
-            if slot.port.death().is_some() || !slot.is_open() {
+            let is_stale = slot.is_stale();
+            // Asked first, because a change of one queue concerns one port of thousands.
+            let is_concerned = is_stale || ports.contains(&port);
+            if !is_concerned || slot.port.death().is_some() || !slot.is_open() {
                 return None;
             }
             let (mtu, seed) = (plan.mtu(slot.known.mtu), plan.seed(port));
-            let edit = if slot.is_stale() {
+            let edit = if is_stale {
                 Edit::root(&plan.tree, Some(port), mtu, seed)?
-            } else if ports.contains(&port) {
-                Edit::new(&plan.tree, change, Some(port), mtu, seed)?
             } else {
-                return None;
+                Edit::new(&plan.tree, change, Some(port), mtu, seed)?
             };
             let held = hold(port);
             Some(Box::new(move |root: &mut RootQdisc, cx: &mut Cx<'_>| {
