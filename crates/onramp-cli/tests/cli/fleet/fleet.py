@@ -8,8 +8,8 @@ try was within. Prints the figures of each try as one line of JSON. Rates are
 those that the kernel counted on the wire of each host, with Ethernet headers.
 """
 
-import asyncio, ctypes, json, multiprocessing, os, random, signal, socket, subprocess, sys
-import threading, time
+import asyncio, ctypes, json, multiprocessing, os, random, signal, socket, struct, subprocess
+import sys, threading, time
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "../../../../onramp-redis/tests/common"))
 from freeze import freeze, thaw
@@ -222,10 +222,22 @@ tc qdisc add dev u0 parent 1:10 pfifo limit 10
         return [(b - a) / (last - first) for a, b in zip(was, now)]
 
     def held(self):
-        """What each host holds of the limit, as the ledger says, in bytes per second."""
-        shown = json.loads(self.fleet("show", "tenant", "--json", "-"))
-        members = {member["name"].split("/")[0]: member for member in shown["limits"][0]["members"]}
-        return [members[f"h{at}"]["share_bytes_per_second"] for at in range(self.hosts)]
+        """What each host holds of the limit, as the ledger says, in bytes per second. It asks the
+        engine itself: a program that starts would take a processor from the daemons."""
+        with socket.create_connection(("10.0.0.1", 6379)) as engine, engine.makefile("rb") as reply:
+            engine.sendall(f"AUTH {PASSWORD}\r\n".encode())
+            reply.readline()
+            engine.sendall(b"HGETALL onramp:{tenant}:ledger:tenant\r\n")
+            def word():
+                return reply.read(int(reply.readline()[1:]) + 2)[:-2]
+            words = [word() for _ in range(int(reply.readline()[1:]))]
+        held = {}
+        for field, value in zip(words[::2], words[1::2]):
+            if field != b"@":
+                # The fourth of seven numbers: see onramp-redis/src/ledger.lua.
+                name = field.split(b" ")[1].split(b"/")[0].decode()
+                held[name] = struct.unpack("<7d", value[:56])[3]
+        return [held[f"h{at}"] for at in range(self.hosts)]
 
     def gap(self, begin, end):
         """The longest time between two samples, in milliseconds: what is shorter may be missed."""
@@ -329,11 +341,10 @@ def quantile(numbers, part):
 
 
 def steady(fleet, seconds=20):
-    """Demands that change every second. Within half a second after a change (a program is started
-    for it, which takes its time), the ledger says what each host holds: how far all together have
-    come on the ways to their new shares. (A host that holds more than it wants is there.) From half
-    a second on, the wire says what is sent. Packets are coarse: the smallest demand is 16 packets
-    in half a second."""
+    """Demands that change every second. Half a second after a change, the ledger says what each
+    host holds: how far all together have come on the ways to their new shares. (A host that holds
+    more than it wants is there.) From then on, the wire says what is sent. Packets are coarse: the
+    smallest demand is 16 packets in half a second."""
     sums, overs, moves, hosts, late = [], [], [], [], []
     fleet.wants = [4 * PART] * fleet.hosts
     fleet.wait_for_shares()
@@ -342,7 +353,7 @@ def steady(fleet, seconds=20):
         wants = [random.choice([1, 2, 4, 8, 12]) * PART for _ in range(fleet.hosts)]
         changed = time.monotonic()
         fleet.wants = wants
-        time.sleep(0.43)
+        time.sleep(0.5)
         held = fleet.held()
         late.append(time.monotonic() - changed)
         time.sleep(max(0, changed + 1 - time.monotonic()))
@@ -360,7 +371,7 @@ def steady(fleet, seconds=20):
     return {"sum_median": quantile(sums, 0.5), "sum_p10": quantile(sums, 0.1),
             "sum_min": min(sums), "sum_max": max(sums),
             "way_median": quantile(moves, 0.5), "way_p10": quantile(moves, 0.1),
-            "way_min": min(moves), "looked_s": quantile(late, 0.5),
+            "way_min": min(moves), "looked_s": max(late),
             "host_median": quantile(hosts, 0.5), "host_p05": quantile(hosts, 0.05),
             "over_ms": max(overs)}
 
@@ -565,8 +576,8 @@ BOUNDS = {
     killed: FLOORS, delayed: FLOORS, frozen: FLOORS, paused: FLOORS,
     # The others share what those that are gone had, if they want it.
     cut: {**RECOVERY, "sent": (0.7, 0.85)}, dead: {**RECOVERY, "sent": (0.95, 1.02)},
-    steady: {"sum_median": (0.98, 1.02), "sum_p10": (0.95, 1.02), "sum_max": (0.98, 1.02),
-             "way_median": (0.95, 1), "way_p10": (0.9, 1), "looked_s": (0.43, 0.6),
+    steady: {"sum_median": (0.98, 1.02), "sum_p10": (0.93, 1.02), "sum_max": (0.98, 1.02),
+             "way_median": (0.95, 1), "way_p10": (0.9, 1), "looked_s": (0.5, 0.65),
              "over_ms": (0, 300)},
     window: {"slowest_s": (0, 6), "least_part": (0.7, 1.1)},
 }
