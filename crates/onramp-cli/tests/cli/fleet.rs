@@ -71,7 +71,7 @@ fn limits_are_set_listed_and_deleted() {
     let Some(_engine) = Engine::start(folder) else { return };
     assert!(printed(&fleet(folder, "show")).contains("no limits"));
     printed(&fleet(folder, "limit set company 40gbit --hosts 0"));
-    assert!(printed(&fleet(folder, "top nobody -n 1")).contains("no limit \"nobody\""));
+    assert_fails(&fleet(folder, "top nobody -n 1"), 1, &["no limit \"nobody\""]);
     let tenant = "limit set tenant 10gbit --hosts 40 --parent company --weight 2 --min 1gbit";
     printed(&fleet(folder, tenant));
     let listed = printed(&fleet(folder, "limit list"));

@@ -76,7 +76,7 @@ pub(crate) fn top(args: &TopArgs) -> Result<()> {
     let engine = args.engine.engine()?;
     let clear = if io::stdout().is_terminal() { "\x1b[2J\x1b[H" } else { "" };
     wait(async {
-        let mut answered = false;
+        let (mut answered, mut found) = (false, false);
         for update in 0..args.updates.unwrap_or(u64::MAX) {
             if update > 0 {
                 tokio::time::sleep(Duration::from_secs_f64(args.delay)).await;
@@ -84,6 +84,7 @@ pub(crate) fn top(args: &TopArgs) -> Result<()> {
             // An engine that does not answer may answer the next time.
             let read = read_limits(&engine, args.limit.as_deref()).await;
             answered |= read.is_ok();
+            found |= read.as_ref().is_ok_and(|limits| !limits.is_empty());
             let shown = match read {
                 Ok(limits) => match &args.limit {
                     Some(name) if limits.is_empty() => no_limit(name) + "\n",
@@ -97,11 +98,13 @@ pub(crate) fn top(args: &TopArgs) -> Result<()> {
             // Without a reader, the command ends.
             output::show(&format!("{clear}{shown}"))?;
         }
-        match answered {
-            true => Ok(()),
-            false => Err(anyhow!(
+        match &args.limit {
+            _ if !answered => Err(anyhow!(
                 "the engine has not answered once: is a Redis running where --engine says?"
             )),
+            // It may come while the command runs.
+            Some(name) if !found => Err(anyhow!(no_limit(name))),
+            _ => Ok(()),
         }
     })?
 }
