@@ -230,9 +230,10 @@ impl<S: FnMut(&Share) + Send> Task<S> {
         let mut asked: Option<(bool, Asked)> = None;
         loop {
             let Traffic { used, demand } = *traffic.borrow_and_update();
-            host.set_demand(BootClock.now(), demand);
+            let now = BootClock.now();
+            host.set_demand(now, demand);
             host.set_used(used);
-            let act = host.poll(BootClock.now());
+            let act = host.poll(now);
             // The host lowers its rate first, and then says so.
             self.publish(&host);
             if let Some(act) = act {
