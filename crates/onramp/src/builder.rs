@@ -4,6 +4,7 @@ mod timing;
 #[cfg(feature = "udp")]
 mod udp;
 
+use std::collections::BTreeSet;
 use std::collections::hash_map::RandomState;
 use std::fmt;
 use std::hash::{BuildHasher, Hasher};
@@ -589,6 +590,7 @@ impl LinkBuilder {
             measures: self.measures,
             timing: self.timing,
             shares_root: false,
+            stale: BTreeSet::new(),
         };
         let rate = self.rate.map(|rate| SharedRate::new(rate, ports_max));
         let setup = Setup {

@@ -3,7 +3,7 @@
 mod close;
 mod recall;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::mem::offset_of;
 use std::ops::{Deref, DerefMut, Range};
 use std::sync::{Arc, OnceLock, PoisonError, TryLockError};
@@ -229,9 +229,20 @@ pub(crate) struct LinkConfig {
     /// Whether one qdisc at the root may serve all ports together, as in Linux. If false, each port
     /// has a root of its own.
     pub(crate) shares_root: bool,
+    /// Ports that have missed a change of the tree. Each gets the whole tree with the next change.
+    pub(crate) stale: BTreeSet<usize>,
 }
 
 impl LinkConfig {
+    /// Notes whether a port has missed a change of the tree.
+    pub(crate) fn set_stale(&mut self, port: usize, stale: bool) {
+        if stale {
+            self.stale.insert(port);
+        } else {
+            self.stale.remove(&port);
+        }
+    }
+
     /// Builds the tree of qdiscs for a port whose device reports that its packets have at most
     /// `mtu` bytes.
     pub(crate) fn build(&self, port: usize, mtu: u32) -> Option<Box<dyn Qdisc>> {
@@ -542,14 +553,14 @@ impl Shared {
     /// Returns the range of ports whose trees serve flows: all ports, or only the first one if one
     /// root serves all ports.
     pub(crate) fn fronts(&self) -> Range<usize> {
-        if self.rig.gate.is_one() { 0..1 } else { 0..usize::MAX }
+        if self.rig.gate.is_one() { 0..1 } else { 0..self.slots.len() }
     }
 
     /// Follows a change of the tree: if one root serves all ports, sends all flows through the
     /// first port; otherwise, sends each flow through its own port. Returns true if this is
     /// different from before. Then the trees of all ports have to be rebuilt without the packets
     /// that they hold, because newer packets could overtake those packets.
-    pub(crate) fn follow(&self, plan: &LinkConfig) -> bool {
+    pub(crate) fn follow(&self, plan: &mut LinkConfig) -> bool {
         let first = self.slot(0);
         let one = plan.shares_root
             && plan.tree.has_one_root()
@@ -560,7 +571,7 @@ impl Shared {
         if moves {
             self.rig.gate.set_one(one);
             self.share_out(0);
-            self.slots.iter().for_each(|slot| slot.set_stale(true));
+            plan.stale.extend(0..self.slots.len());
         }
         moves
     }

@@ -47,10 +47,6 @@ pub(crate) struct Visits {
     pub(crate) woke: AtomicU64,
     /// Whether a sender waits until the port accepts packets again: see [`Slot::want_room`].
     wanted: AtomicBool,
-    /// Whether the port's tree is stale: it differs from the link's description of the tree,
-    /// because the port could not be told of a change. Only a thread that holds the lock on the
-    /// plan (the link's configuration) writes this flag.
-    stale: AtomicBool,
     /// Number of consecutive visits in which another thread owned the port.
     vain: AtomicU8,
 }
@@ -89,18 +85,6 @@ impl<D: Device> Slot<D> {
     /// Returns the same notes, for a thread that may outlive the port.
     pub(crate) fn share_visits(&self) -> Arc<Visits> {
         self.known.visits.clone()
-    }
-
-    /// Whether the port has missed a change of its tree, so that the whole tree has to be built
-    /// anew.
-    pub(crate) fn is_stale(&self) -> bool {
-        // Relaxed: the lock on the link's configuration guards the flag `stale`.
-        self.visits().stale.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn set_stale(&self, stale: bool) {
-        // Relaxed: the lock on the link's configuration guards the flag `stale`.
-        self.visits().stale.store(stale, Ordering::Relaxed);
     }
 
     /// Sets the port's mark, so that a runner looks at the port in its next round.

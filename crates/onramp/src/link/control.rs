@@ -1,7 +1,6 @@
 //! Changing and listing the trees of a link while other threads send.
 
 use std::fmt;
-use std::ops::Range;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -182,24 +181,25 @@ impl Link {
     /// that a port is to hold from then on, and the change at its end.
     pub(super) fn spread(
         &self,
-        plan: Locked<'_, LinkConfig>,
+        mut plan: Locked<'_, LinkConfig>,
         change: &Change,
         mut hold: impl FnMut(usize) -> Option<(Pending, Edit)>,
     ) -> Changing {
         let shared = self.shared();
         plan.ingresses.iter().for_each(|ingress| ingress.follow(&plan.tree, change));
-        shared.follow(&plan);
+        shared.follow(&mut plan);
+        // A change of one queue concerns one port of thousands, and those that missed a change.
         let queue = Edit::queue(&plan.tree, change);
         let ports = queue.map_or_else(|| shared.fronts(), |queue| queue..queue + 1);
-        let answers = shared.ask(0..usize::MAX, |port, slot| {
-            let is_stale = slot.is_stale();
-            // Asked first, because a change of one queue concerns one port of thousands.
-            let is_concerned = is_stale || ports.contains(&port);
-            if !is_concerned || slot.port.death().is_some() || !slot.is_open() {
+        let missed = plan.stale.iter().copied().filter(|port| !ports.contains(port));
+        let mut concerned: Vec<usize> = ports.clone().chain(missed).collect();
+        concerned.sort_unstable();
+        let answers = shared.ask(concerned, |port, slot| {
+            if slot.port.death().is_some() || !slot.is_open() {
                 return None;
             }
             let (mtu, seed) = (plan.mtu(slot.known.mtu), plan.seed(port));
-            let edit = if is_stale {
+            let edit = if plan.stale.contains(&port) {
                 Edit::root(&plan.tree, Some(port), mtu, seed)?
             } else {
                 Edit::new(&plan.tree, change, Some(port), mtu, seed)?
@@ -213,7 +213,7 @@ impl Link {
             }))
         });
         for (port, error) in &answers.asked {
-            shared.slot(*port).set_stale(error.is_some());
+            plan.set_stale(*port, error.is_some());
         }
         Changing { answers, link: Arc::downgrade(&self.handle.shared) }
     }
@@ -248,20 +248,21 @@ impl Link {
         plan.shares_root = true;
         let resizes = facts.txqueuelen != plan.tree.facts().txqueuelen;
         let is_new = Arc::make_mut(&mut plan.tree).device_changed(name, facts);
-        if shared.follow(&plan) || is_new {
+        if shared.follow(&mut plan) || is_new {
             // A port whose device blocks is marked as stale, and gets the tree with the next
             // change.
-            let _ = shared.rebuild(&plan);
+            let _ = shared.rebuild(&mut plan);
         } else if resizes {
             let answers = shared.ask(shared.fronts(), |port, slot| {
                 let (mtu, seed) = (plan.mtu(slot.known.mtu), plan.seed(port));
                 let edit = Edit::txqueuelen(&plan.tree, Some(port), mtu, seed)?;
-                let is_live = slot.port.death().is_none() && slot.is_open() && !slot.is_stale();
+                let is_live =
+                    slot.port.death().is_none() && slot.is_open() && !plan.stale.contains(&port);
                 let job = move |root: &mut RootQdisc, cx: &mut Cx<'_>| root.edit(edit, cx);
                 is_live.then(|| Box::new(job) as PortJob<_>)
             });
             for (port, _) in answers.asked.iter().filter(|(_, error)| error.is_some()) {
-                shared.slot(*port).set_stale(true);
+                plan.set_stale(*port, true);
             }
         }
     }
@@ -384,7 +385,7 @@ impl Link {
         let shared = self.shared();
         let Some(mut plan) = shared.plan() else { return };
         plan.measures = measures;
-        let answers = shared.ask(0..usize::MAX, |_, _| {
+        let answers = shared.ask(0..shared.slots.len(), |_, _| {
             Some(Box::new(move |root: &mut RootQdisc, _: &mut Cx<'_>| root.measure(measures)))
         });
         drop(plan);
@@ -415,16 +416,17 @@ impl Link {
 }
 
 impl Shared {
-    /// Gives each of these ports the work that `job` returns for it; the owner of a port does the
-    /// work. A port for which `job` returns `None` is skipped.
+    /// Gives each of these ports, which stand in the order of their numbers, the work that `job`
+    /// returns for it; the owner of a port does the work. A port for which `job` returns `None` is
+    /// skipped, and so is one that the link does not have.
     fn ask<T: Send + 'static>(
         &self,
-        ports: Range<usize>,
+        ports: impl IntoIterator<Item = usize>,
         mut job: impl FnMut(usize, &Slot<BoxDevice>) -> Option<PortJob<T>>,
     ) -> Answers<T> {
         let (answer, from) = channel();
         let mut asked = Vec::new();
-        for port in ports.start..ports.end.min(self.slots.len()) {
+        for port in ports.into_iter().filter(|port| *port < self.slots.len()) {
             let slot = self.slot(port);
             let Some(job) = job(port, slot) else { continue };
             let owed = Owed { port, to: answer.clone(), answer: None };

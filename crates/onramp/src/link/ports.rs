@@ -153,8 +153,8 @@ impl Link {
         tree.of_device(&name, facts);
         plan.tree = Arc::new(tree);
         plan.ingresses.iter().for_each(|ingress| ingress.set(&plan.tree));
-        if shared.follow(&plan) {
-            return shared.rebuild(&plan);
+        if shared.follow(&mut plan) {
+            return shared.rebuild(&mut plan);
         }
         let mut blocked = None;
         for (port, slot) in shared.slots.iter().enumerate() {
@@ -165,7 +165,7 @@ impl Link {
                 root.edit(front, cx);
             };
             let taken = shared.give(slot, Box::new(job));
-            slot.set_stale(taken.is_err());
+            plan.set_stale(port, taken.is_err());
             blocked = blocked.or_else(|| taken.is_err().then_some(port));
         }
         blocked.map_or(Ok(()), |port| Err(PortError::Blocked(port)))
@@ -200,13 +200,13 @@ impl Shared {
     /// # Errors
     ///
     /// [`PortError::Blocked`]: the named port keeps its old tree until the next change.
-    pub(super) fn rebuild(&self, plan: &LinkConfig) -> Result<(), PortError> {
+    pub(super) fn rebuild(&self, plan: &mut LinkConfig) -> Result<(), PortError> {
         let mut blocked = None;
         for (port, slot) in self.slots.iter().enumerate() {
             let (mtu, seed) = (plan.mtu(slot.known.mtu), plan.seed(port));
             let Some(edit) = Edit::root(&plan.tree, Some(port), mtu, seed) else { continue };
             let taken = self.give(slot, Box::new(|root, cx| root.edit(edit, cx)));
-            slot.set_stale(taken.is_err());
+            plan.set_stale(port, taken.is_err());
             blocked = blocked.or_else(|| taken.is_err().then_some(port));
         }
         blocked.map_or(Ok(()), |port| Err(PortError::Blocked(port)))

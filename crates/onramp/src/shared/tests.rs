@@ -1,5 +1,6 @@
 //! Tests of the state that the threads of a link share.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use std::task::Waker;
@@ -141,20 +142,20 @@ fn ports_hear_of_a_root_that_serves_all() {
     let shared = &link.handle.shared;
     link.change("qdisc replace dev link root handle 9: mq").expect("it can be done");
     link.describe_device("link", facts(3, "noqueue"));
-    let stale = || shared.slots.iter().map(Slot::is_stale).collect::<Vec<_>>();
+    let stale = || shared.plan().expect("it is no copy").stale.clone();
     let follow = |line: &str| {
         let mut plan = shared.open_plan().expect("it is open");
         Arc::make_mut(&mut plan.tree).change(line).expect("it can be done");
-        shared.follow(&plan)
+        shared.follow(&mut plan)
     };
     assert!(follow("qdisc replace dev link root handle 1: pfifo"));
-    assert_eq!(stale(), [true; 3]);
-    shared.slots.iter().for_each(|slot| slot.set_stale(false));
+    assert_eq!(stale(), BTreeSet::from([0, 1, 2]));
+    shared.plan().expect("it is no copy").stale.clear();
     assert!(!follow("qdisc change dev link root pfifo limit 7"), "it is the same root");
     assert!(!follow("qdisc replace dev link root handle 2: fq"), "of the same sort");
-    assert_eq!(stale(), [false; 3]);
+    assert_eq!(stale(), BTreeSet::new());
     assert!(follow("qdisc replace dev link root handle 3: mq"));
-    assert_eq!(stale(), [true; 3]);
+    assert_eq!(stale(), BTreeSet::from([0, 1, 2]));
 }
 
 /// If one root qdisc serves all ports of a link, the root belongs to the first port. So one root
