@@ -53,6 +53,15 @@ fn address(given: &Bound<'_, PyAny>, name: &str) -> PyResult<SocketAddr> {
     })
 }
 
+/// Returns the key by which qdiscs tell a flow from others.
+fn key(dest: SocketAddr, flow: Option<u64>) -> u64 {
+    flow.unwrap_or_else(|| {
+        let mut hasher = DefaultHasher::new();
+        dest.hash(&mut hasher);
+        hasher.finish()
+    })
+}
+
 /// Reads a time in seconds.
 fn seconds(given: f64, name: &str) -> PyResult<Duration> {
     Duration::try_from_secs_f64(given)
@@ -174,20 +183,15 @@ impl Link {
         }
         let txtime = txtime.map(|time| seconds(time, "txtime")).transpose()?;
         let txtime = txtime.map(|time| Instant(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)));
-        let key = flow.unwrap_or_else(|| {
-            let mut hasher = DefaultHasher::new();
-            dest.hash(&mut hasher);
-            hasher.finish()
-        });
         if let Some(completions) = &self.completions {
             completions.check()?;
         }
-        let sender = self.sender();
-        let flow = sender.flow_with(dest, Mapping::Hash(key));
+        let flow = self.sender().flow_with(dest, Mapping::Hash(key(dest, flow)));
         let mut flow = flow.with_priority(priority).with_mark(mark).with_ecn(ecn);
         if let Some(rate) = pacing_rate {
             flow.set_pacing_rate(lines::rate(rate)?);
         }
+        let sender = self.sender();
         let mut send = || {
             let messages = payloads.iter().map(|payload| {
                 // A payload that is no longer than one segment is one datagram.
@@ -258,6 +262,12 @@ impl Link {
             Some(address) => tuple(py, address),
             None => Err(errors::value(format!("port: {port}: the link has no socket for it"))),
         }
+    }
+
+    /// Returns the key of the flow of datagrams to ``dest`` that are given this ``flow``.
+    #[pyo3(signature = (dest, flow = None))]
+    fn _flow_key(&self, dest: &Bound<'_, PyAny>, flow: Option<u64>) -> PyResult<u64> {
+        Ok(key(address(dest, "dest")?, flow))
     }
 
     /// Returns the counters of the link: while nothing moves, ``submitted`` + ``made`` = ``sent`` +

@@ -87,6 +87,130 @@ def test_batches_of_two_tasks_do_not_mix(receiver):
     assert [receiver.recv(1000)[0] for _ in range(60)] == [0] * 20 + [1] * 20 + [2] * 20
 
 
+async def fills(link, dest, count=300):
+    """Has a task send a batch that fills the link, and returns it: it needs many more turns."""
+    task = asyncio.ensure_future(link.send_batch(dest, [b"\0" + bytes(999)] * count))
+    await asyncio.sleep(0)
+    assert not task.done() and link.in_flight() > 0
+    return task
+
+
+def test_a_batch_to_a_slow_destination_lets_others_in(receiver):
+    """The link accepts 96 payloads at a time, so the batch has several pieces."""
+
+    async def main():
+        link = onramp.Link(HERE, qdisc="fq maxrate 1mbit")
+        batch = await fills(link, receiver.getsockname())
+        # Another destination is another flow.
+        await link.send(("127.0.0.1", 9), b"x")
+        assert not batch.done(), "the other flow waited until the batch ended"
+        link.close()
+        with pytest.raises(OSError, match="closed"):
+            await batch
+
+    run(main())
+
+
+def test_batches_of_one_flow_do_not_mix_when_another_flow_takes_turns(receiver):
+    async def main():
+        async with onramp.Link(HERE, qdisc="tbf rate 8mbit burst 2kb limit 1mb", credits=4) as link:
+            dest = receiver.getsockname()
+            batches = [[bytes([first]) + bytes(499)] * 20 for first in range(4)]
+            flows = [None, None, 7, 7]
+            sends = (link.send_batch(dest, batch, flow=f) for batch, f in zip(batches, flows))
+            await asyncio.gather(*sends)
+            await link.flush()
+            assert len(link._flows) == 0, "no task is left that needs a lock"
+
+    run(main())
+    got = [receiver.recv(1000)[0] for _ in range(80)]
+    # On each flow, the first batch comes whole before the second.
+    assert [first for first in got if first < 2] == [0] * 20 + [1] * 20
+    assert [first for first in got if first > 1] == [2] * 20 + [3] * 20
+    # The second flow gets its turn after a piece, and a piece has four payloads at the most.
+    assert got.index(2) < 20, got
+
+
+def test_a_task_that_is_cancelled_while_it_waits_for_a_turn_has_sent_nothing(receiver):
+    async def main():
+        link = onramp.Link(HERE, qdisc="tbf rate 8mbit burst 2kb limit 1mb", credits=2)
+        dest = receiver.getsockname()
+        batch = await fills(link, dest, 40)
+        # The first two wait for the flow of the batch, the others for a turn.
+        flows = [None, None, 7, 8, 9]
+        tasks = [
+            asyncio.ensure_future(link.send(dest, bytes([n]), flow=flow))
+            for n, flow in enumerate(flows, 1)
+        ]
+        await asyncio.sleep(0)
+        for number in (0, 2):
+            tasks[number].cancel()
+        done = await asyncio.gather(batch, *tasks, return_exceptions=True)
+        await link.flush()
+        assert link.close() == 0
+        return [number for number, end in enumerate(done) if end is not None]
+
+    assert run(main()) == [1, 3]
+    got = [receiver.recv(1000)[0] for _ in range(43)]
+    assert sorted(got) == [0] * 40 + [2, 4, 5] and got[-1] == 2, got
+
+
+def test_a_cancelled_batch_lets_the_next_one_begin(receiver):
+    async def main():
+        link = onramp.Link(HERE, qdisc="netem delay 200s", credits=4)
+        batch = await fills(link, receiver.getsockname())
+        same = asyncio.ensure_future(link.send(receiver.getsockname(), b"1"))
+        other = asyncio.ensure_future(link.send(receiver.getsockname(), b"2", flow=7))
+        await asyncio.sleep(0)
+        batch.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await batch
+        # Both are at work now, and find no room in the link.
+        link.tc("qdisc replace root pfifo")
+        link.run()
+        await asyncio.gather(same, other)
+        await link.aclose()
+
+    run(main())
+    assert {receiver.recv(9), receiver.recv(9)} == {b"1", b"2"}
+
+
+@pytest.mark.parametrize("flow", [None, 7])
+def test_a_task_that_waits_comes_before_one_that_calls_later(receiver, flow):
+    """The link has room again, but the task that waits for it has not run yet."""
+
+    async def main():
+        async with onramp.Link(HERE, qdisc="netem delay 200s", credits=2) as link:
+            dest = receiver.getsockname()
+            batch = asyncio.ensure_future(link.send_batch(dest, [b"a", b"b", b"c", b"d"]))
+            await asyncio.sleep(0)
+            assert link.in_flight() == 2
+            link.tc("qdisc replace root pfifo")
+            link.run()
+            assert link.in_flight() == 0 and not batch.done()
+            await link.send(dest, b"late", flow=flow)
+            await batch
+            await link.flush()
+
+    run(main())
+    assert [receiver.recv(9) for _ in range(3)] == [b"c", b"d", b"late"]
+
+
+def test_a_close_ends_the_waits_for_flows_and_turns(receiver):
+    async def main():
+        link = onramp.Link(HERE, qdisc="netem delay 200s", credits=4)
+        dest = receiver.getsockname()
+        tasks = [await fills(link, dest)]
+        tasks += [asyncio.ensure_future(link.send(dest, b"x", flow=flow)) for flow in (None, 7, 7)]
+        await asyncio.sleep(0)
+        assert link.close() == 4
+        for end in await asyncio.gather(*tasks, return_exceptions=True):
+            assert isinstance(end, OSError) and end.errno == errno.ESHUTDOWN, end
+        assert link.stats()["submitted"] == 4
+
+    run(main())
+
+
 def test_the_work_of_a_batch_grows_with_its_length_only(receiver):
     given = []
 

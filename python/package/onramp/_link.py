@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from typing import Optional, Sequence, Tuple, Union
+from typing import Callable, Dict, Optional, Sequence, Tuple, Union
 
 from . import _native
 
@@ -19,6 +19,13 @@ FEWEST, MOST = 16, 256
 
 # After how many payloads other tasks run, also if the link has room for all.
 UNBROKEN = 64
+
+
+class _Flow(asyncio.Lock):
+    """The lock that a task holds for as long as it sends a batch on a flow."""
+
+    # How many tasks hold the lock or wait for it.
+    users = 0
 
 
 class Link(_native.Link):
@@ -59,6 +66,9 @@ class Link(_native.Link):
     """
 
     _loop: Optional[asyncio.AbstractEventLoop] = None
+    # The flows on which tasks send and may have to wait, by their keys.
+    _flows: Dict[int, _Flow]
+    # A task has the turn while it gives a piece of its batch to the link.
     _turn: asyncio.Lock
     _round: Optional[asyncio.Future[None]] = None
     # How many payloads were sent since other tasks could run.
@@ -75,7 +85,7 @@ class Link(_native.Link):
         if self._loop is not None and not self._loop.is_closed():
             raise RuntimeError("the link belongs to another event loop, which still exists")
         loop.add_reader(self.fileno(), self.run)
-        self._loop, self._turn, self._round = loop, asyncio.Lock(), None
+        self._loop, self._flows, self._turn, self._round = loop, {}, asyncio.Lock(), None
 
     def _detach(self) -> None:
         if self._loop is not None and not self._loop.is_closed():
@@ -172,33 +182,70 @@ class Link(_native.Link):
         """Gives datagrams of one flow to the link, as ``send`` does, at less cost for each. The
         link gets up to 256 of them at a time, and other tasks run in between.
 
-        Tasks that wait get their turns in the order in which they called. A task that is cancelled
-        or gets an exception meanwhile may have sent the first of the datagrams.
+        What tasks send on one flow does not mix: a task that calls later waits until the batch has
+        ended. Tasks that send on different flows take turns while the link has no room, in the
+        order in which they asked for them, and give the link one datagram or more in each turn. So
+        the tasks of other flows need not wait until a batch on a slow flow has ended. A task that
+        is cancelled or gets an exception meanwhile may have sent the first of the datagrams.
         """
         self._attach()
-        all_of_them, done, size = list(payloads), 0, MOST
-        async with self._turn:
-            while done < len(all_of_them):
-                # Before the call, because a cancelled task must not have sent what it was about to.
-                await self._let_others_run()
-                sent = self.try_send(
-                    dest,
-                    all_of_them[done : done + size],
-                    flow=flow,
-                    priority=priority,
-                    mark=mark,
-                    ecn=ecn,
-                    pacing_rate=pacing_rate,
-                    segment=segment,
-                    txtime=txtime,
-                    cookie=cookie,
-                )
-                done += sent
-                self._since += sent
-                # The link probably has room for about as many the next time.
-                size = min(max(FEWEST, 2 * sent), MOST)
-                if not sent:
-                    await self._next_round()
+
+        def give(piece: Sequence[Data]) -> int:
+            return self.try_send(
+                dest,
+                piece,
+                flow=flow,
+                priority=priority,
+                mark=mark,
+                ecn=ecn,
+                pacing_rate=pacing_rate,
+                segment=segment,
+                txtime=txtime,
+                cookie=cookie,
+            )
+
+        all_of_them, done = list(payloads), 0
+        if not self._flows and self._since < UNBROKEN:
+            # No task waits, so this one needs no lock as long as the link has room.
+            done = give(all_of_them[:MOST])
+            self._since += done
+            if done == len(all_of_them):
+                return
+        # Another loop, to which the link may belong later, has other flows.
+        key, flows = self._flow_key(dest, flow), self._flows
+        lock = flows.get(key)
+        if lock is None:
+            lock = flows[key] = _Flow()
+        lock.users += 1
+        try:
+            async with lock:
+                await self._in_turns(give, all_of_them[done:])
+        finally:
+            lock.users -= 1
+            if lock.users == 0:
+                del flows[key]
+
+    async def _in_turns(
+        self, give: Callable[[Sequence[Data]], int], payloads: Sequence[Data]
+    ) -> None:
+        """Gives payloads to the link, piece by piece, each piece in a turn of its own."""
+        done, size = 0, MOST
+        while done < len(payloads):
+            sent = 0
+            # Tasks get the turn in the order in which they asked for it. So a task of another flow
+            # that waits for it gets the room that is free after this piece.
+            async with self._turn:
+                while not sent:
+                    # Before the call, because a cancelled task must not have sent what it was
+                    # about to.
+                    await self._let_others_run()
+                    sent = give(payloads[done : done + size])
+                    # The link probably has room for about as many the next time.
+                    size = min(max(FEWEST, 2 * sent), MOST)
+                    if not sent:
+                        await self._next_round()
+            done += sent
+            self._since += sent
 
     async def flush(self) -> None:
         """Waits until the link has sent or dropped every datagram, or is closed."""
