@@ -2,12 +2,12 @@
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::net::{IpAddr, SocketAddr, SocketAddrV6};
-use std::os::fd::AsRawFd as _;
+use std::os::fd::{AsRawFd as _, IntoRawFd as _};
 use std::sync::{Mutex, PoisonError};
 use std::thread::{self, ThreadId};
 use std::time::Duration;
 
-use onramp::{Credits, Instant, Mapping, Message, Sender};
+use onramp::{Credits, Instant, Mapping, Message, PortError, Sender};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
@@ -30,6 +30,7 @@ pub(crate) struct Link {
     sender: Mutex<Sender>,
     /// What became of the link's datagrams, if the program wants to know.
     completions: Option<Completions>,
+    closed: bool,
     thread: ThreadId,
     process: u32,
 }
@@ -66,6 +67,11 @@ fn key(dest: SocketAddr, flow: Option<u64>) -> u64 {
 fn seconds(given: f64, name: &str) -> PyResult<Duration> {
     Duration::try_from_secs_f64(given)
         .map_err(|_| errors::value(format!("{name}: {given}: expected seconds, 0 or more")))
+}
+
+/// Returns the error for a port that has no socket.
+fn no_socket(port: usize) -> PyErr {
+    errors::value(format!("port: {port}: the link has no socket for it"))
 }
 
 /// Returns an address as Python writes it.
@@ -147,7 +153,7 @@ impl Link {
         let completions = completions.then(|| Completions::of(&mut sender));
         let sender = Mutex::new(sender);
         let (thread, process) = (thread::current().id(), std::process::id());
-        Ok(Self { link, sender, completions, thread, process })
+        Ok(Self { link, sender, completions, closed: false, thread, process })
     }
 
     /// Gives datagrams to the link, as many as it has room for, and returns their number.
@@ -260,8 +266,32 @@ impl Link {
         self.check()?;
         match self.link.local_addr(port) {
             Some(address) => tuple(py, address),
-            None => Err(errors::value(format!("port: {port}: the link has no socket for it"))),
+            None => Err(no_socket(port)),
         }
+    }
+
+    /// Returns a new socket, to receive the datagrams that come to the socket of a port: a link
+    /// only sends.
+    ///
+    /// The new ``socket.socket`` does not block. Close it when you no longer need it, also if the
+    /// link is closed: until then, it keeps the port number. It is a duplicate of the link's
+    /// socket, so options (``setsockopt``) and ``connect`` apply to both, and of several
+    /// duplicates each datagram comes to one.
+    #[pyo3(signature = (port = 0))]
+    fn socket<'py>(&self, py: Python<'py>, port: usize) -> PyResult<Bound<'py, PyAny>> {
+        self.check()?;
+        if self.closed {
+            return Err(errors::port(PortError::Closed));
+        }
+        let Some(socket) = self.link.socket(port) else { return Err(no_socket(port)) };
+        let copy = socket.try_clone()?;
+        let options = PyDict::new(py);
+        options.set_item("fileno", copy.as_raw_fd())?;
+        let made = py.import("socket")?.getattr("socket")?.call((), Some(&options))?;
+        // From here on, Python's socket closes the descriptor.
+        let _ = copy.into_raw_fd();
+        made.call_method1("setblocking", (false,))?;
+        Ok(made)
     }
 
     /// Returns the key of the flow of datagrams to ``dest`` that are given this ``flow``.
@@ -299,6 +329,7 @@ impl Link {
     /// Refuses new datagrams, drops those that are left, and returns their number. Never waits.
     fn shut(&mut self) -> PyResult<u64> {
         self.check()?;
+        self.closed = true;
         Ok(self.link.close(Duration::ZERO).purged)
     }
 }

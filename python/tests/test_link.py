@@ -547,13 +547,67 @@ def test_ipv6_addresses_have_four_parts():
         assert here.recvfrom(9) == (b"six", local)
 
 
+def test_a_socket_receives_what_comes_to_the_link(receiver):
+    async def main():
+        loop = asyncio.get_running_loop()
+        async with onramp.Link(HERE, ports=2) as server, onramp.Link(HERE) as client:
+            with server.socket(1) as questions, client.socket() as answers:
+
+                def answer():
+                    data, source = questions.recvfrom(100)
+                    server.try_send(source, [b"re: " + data])
+
+                loop.add_reader(questions, answer)
+                await client.send(server.local_addr(1), b"one")
+                assert await loop.sock_recv(answers, 100) == b"re: one"
+                loop.remove_reader(questions)
+            # The sockets of the link are still open.
+            await server.send(receiver.getsockname(), b"two")
+            await server.flush()
+
+    run(main())
+    assert receiver.recv(9) == b"two"
+
+
+def test_a_socket_is_a_duplicate_that_the_caller_closes():
+    link = onramp.Link(HERE, ports=2)
+    for port in (0, 1):
+        with link.socket(port) as first, link.socket(port=port) as second:
+            assert type(first) is socket.socket
+            assert first.getsockname() == second.getsockname() == link.local_addr(port)
+            assert (first.family, first.type) == (socket.AF_INET, socket.SOCK_DGRAM)
+            assert first.fileno() != second.fileno()
+            assert first.gettimeout() == 0 and not first.get_inheritable()
+            with pytest.raises(BlockingIOError):
+                first.recv(9)
+    for port in (2, 1 << 40):
+        with pytest.raises(ValueError, match=f"port: {port}: the link has no socket for it"):
+            link.socket(port)
+    with pytest.raises(OverflowError):
+        link.socket(-1)
+    with link.socket() as kept:
+        address = link.local_addr()
+        link.close()
+        with pytest.raises(OSError, match="the link is closed") as raised:
+            link.socket()
+        assert raised.value.errno == errno.ESHUTDOWN
+        del link
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other:
+            with pytest.raises(OSError) as raised:
+                other.bind(address)
+            assert raised.value.errno == errno.EADDRINUSE
+            other.sendto(b"still", address)
+        kept.settimeout(LONG)
+        assert kept.recv(9) == b"still"
+
+
 def test_another_thread_is_refused(receiver):
     link = onramp.Link(HERE)
     found = []
 
     def use():
         calls = (link.run, link.stats, link.in_flight, link.fileno, link.shut, link.completions)
-        for call in calls:
+        for call in (*calls, link.socket):
             with pytest.raises(RuntimeError, match="belongs to the thread"):
                 call()
             found.append(call)
@@ -561,7 +615,7 @@ def test_another_thread_is_refused(receiver):
     other = threading.Thread(target=use)
     other.start()
     other.join()
-    assert len(found) == 6 and link.stats()["sent"] == 0
+    assert len(found) == 7 and link.stats()["sent"] == 0
 
 
 def test_a_close_by_another_thread_changes_nothing(receiver):
