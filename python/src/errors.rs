@@ -69,6 +69,11 @@ pub(crate) fn no_room(text: impl Display) -> PyErr {
     system(libc::ENOBUFS, text)
 }
 
+/// Returns the exception for a process that has named too many sources.
+pub(crate) fn quota(text: impl Display) -> PyErr {
+    system(libc::EDQUOT, text)
+}
+
 /// Returns the exception for a datagram that the link refuses for good, or `None` if it only has no
 /// room now.
 pub(crate) fn send(error: TrySendError) -> Option<PyErr> {

@@ -7,6 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use std::thread::{self, ThreadId};
 use std::time::Duration;
 
+use onramp::dev::Source;
 use onramp::{Credits, Instant, Mapping, Message, PortError, Sender};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
@@ -52,6 +53,21 @@ fn address(given: &Bound<'_, PyAny>, name: &str) -> PyResult<SocketAddr> {
         IpAddr::V4(_) => SocketAddr::new(host, port),
         IpAddr::V6(host) => SocketAddrV6::new(host, port, label, scope).into(),
     })
+}
+
+/// Reads the local address from which datagrams to `dest` leave.
+fn source(given: &str, dest: SocketAddr) -> PyResult<Source> {
+    let address: IpAddr = given.parse().map_err(|_| {
+        errors::value(format!("source: {given:?} is no IP address; expected one of this machine"))
+    })?;
+    // A socket for IPv6 writes addresses of IPv4 as `::ffff:127.0.0.1`.
+    let family = |address: IpAddr| if address.to_canonical().is_ipv4() { "IPv4" } else { "IPv6" };
+    let (from, to) = (family(address), family(dest.ip()));
+    if from != to {
+        let text = format!("source: {given} is an address of {from}, but {dest} is one of {to}");
+        return Err(errors::value(text));
+    }
+    Source::new(address, 0).map_err(errors::quota)
 }
 
 /// Returns the key by which qdiscs tell a flow from others.
@@ -163,11 +179,13 @@ impl Link {
     /// the rate to which ``fq`` paces the flow, such as ``"2mbit"``, headers included. With
     /// ``segment``, each payload is several datagrams of so many bytes, the last one of the rest,
     /// which qdiscs see as one packet. ``fq`` and ``etf`` hold datagrams back until ``txtime``, in
-    /// seconds of ``time.monotonic()``. ``cookie`` is a number that the completions have.
+    /// seconds of ``time.monotonic()``. ``cookie`` is a number that the completions have. The
+    /// datagrams leave from the IP address ``source``, one of this machine (None: from the address
+    /// to which the link is bound, or that the system chooses).
     #[expect(clippy::too_many_arguments, reason = "Python names them")]
     #[pyo3(signature = (
         dest, payloads, *, flow = None, priority = 0, mark = 0, ecn = 0, pacing_rate = None,
-        segment = 0, txtime = None, cookie = 0
+        segment = 0, txtime = None, cookie = 0, source = None
     ))]
     fn try_send(
         &mut self,
@@ -181,6 +199,7 @@ impl Link {
         segment: u16,
         txtime: Option<f64>,
         cookie: u64,
+        source: Option<&str>,
     ) -> PyResult<usize> {
         self.check()?;
         let dest = address(dest, "dest")?;
@@ -196,6 +215,9 @@ impl Link {
         let mut flow = flow.with_priority(priority).with_mark(mark).with_ecn(ecn);
         if let Some(rate) = pacing_rate {
             flow.set_pacing_rate(lines::rate(rate)?);
+        }
+        if let Some(given) = source {
+            flow = flow.with_source(self::source(given, dest)?);
         }
         let sender = self.sender();
         let mut send = || {

@@ -16,6 +16,8 @@ import pytest
 HERE = ("127.0.0.1", 0)
 # Far longer than anything here takes, also beside other programs.
 LONG = 60
+# The module ``socket`` has a name for this number of Linux only since Python 3.14.
+IP_PKTINFO = 8
 
 
 @pytest.fixture
@@ -599,6 +601,99 @@ def test_a_socket_is_a_duplicate_that_the_caller_closes():
             other.sendto(b"still", address)
         kept.settimeout(LONG)
         assert kept.recv(9) == b"still"
+
+
+@pytest.mark.parametrize("size", [6, 5_000])
+def test_a_server_answers_from_the_address_on_which_it_was_asked(receiver, size):
+    async def main():
+        loop = asyncio.get_running_loop()
+        async with onramp.Link(("0.0.0.0", 0)) as link:
+            with link.socket() as questions:
+                questions.setsockopt(socket.IPPROTO_IP, IP_PKTINFO, 1)
+                port = link.local_addr()[1]
+                # From anywhere else, the client gets no answer.
+                receiver.connect(("127.0.0.9", port))
+                receiver.send(b"a question")
+                asked = loop.create_future()
+                loop.add_reader(questions, lambda: asked.set_result(questions.recvmsg(100, 100)))
+                data, control, _, client = await asked
+                loop.remove_reader(questions)
+            ((level, kind, told),) = control
+            assert (data, level, kind) == (b"a question", socket.IPPROTO_IP, IP_PKTINFO)
+            # The index of the interface, the local address, and the one in the header.
+            source = socket.inet_ntoa(told[4:8])
+            await link.send(client, bytes(size), source=source)
+            await link.send_batch(client, [b"second", b"third"], source=source)
+            await link.flush()
+            return source
+
+    assert run(main()) == "127.0.0.9"
+    assert [receiver.recv(9_000) for _ in range(3)] == [bytes(size), b"second", b"third"]
+
+
+def test_the_source_of_datagrams_of_ipv6(receiver):
+    try:
+        link = onramp.Link(("::", 0))
+    except OSError as error:
+        pytest.skip(f"no IPv6: {error}")
+    port = receiver.getsockname()[1]
+    for source in ("127.0.0.9", "::ffff:127.0.0.9"):
+        assert link.try_send(("::ffff:127.0.0.1", port), [b"four"], source=source) == 1
+        assert receiver.recvfrom(9) == (b"four", ("127.0.0.9", link.local_addr()[1]))
+    with socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) as here:
+        here.bind(("::1", 0))
+        here.settimeout(LONG)
+        assert link.try_send(here.getsockname(), [b"six"], source="::1") == 1
+        assert here.recvfrom(9)[1][:2] == ("::1", link.local_addr()[1])
+
+
+def test_wrong_sources(receiver):
+    link, dest = onramp.Link(("0.0.0.0", 0)), receiver.getsockname()
+    for given, to, text in [
+        ("localhost", dest, 'source: "localhost" is no IP address; expected one of this machine'),
+        ("127.0.0.1:9", dest, 'source: "127.0.0.1:9" is no IP address'),
+        ("", dest, 'source: "" is no IP address'),
+        ("::1", dest, f"source: ::1 is an address of IPv6, but 127.0.0.1:{dest[1]} is one of IPv4"),
+        ("127.0.0.1", ("::1", 9), "source: 127.0.0.1 is an address of IPv4, but [::1]:9 is one of"),
+    ]:
+        with pytest.raises(ValueError) as wrong:
+            link.try_send(to, [b"x"], source=given)
+        assert text in str(wrong.value), wrong.value
+    with pytest.raises(TypeError):
+        link.try_send(dest, [b"x"], source=("127.0.0.1", 0))
+    # Only the kernel knows that this address is not of this machine (RFC 5737).
+    assert link.try_send(dest, [b"x"], source="192.0.2.1") == 1
+    while link.in_flight():
+        link.run()
+    ((reason, count),) = link.stats()["dropped"].items()
+    assert reason in ("device_error", "unreachable") and count == 1
+    assert link.try_send(dest, [b"y"], source="127.0.0.1") == 1
+    assert receiver.recv(9) == b"y"
+
+
+SOURCES = """
+import errno, onramp
+link = onramp.Link(qdisc="blackhole")
+def send(number):
+    source = f"127.1.{number // 256}.{number % 256}"
+    assert link.try_send(("127.0.0.1", 9), [b"x"], source=source) == 1
+for number in range(32_767):
+    send(number)
+send(7)
+try:
+    send(32_767)
+except OSError as error:
+    assert error.errno == errno.EDQUOT and "32767 sources" in str(error), error
+else:
+    raise AssertionError("one source too many")
+"""
+
+
+def test_a_process_may_name_so_many_sources():
+    """It is another process, because this one would have none left."""
+    command = [sys.executable, "-c", SOURCES]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LONG)
+    assert done.returncode == 0, done.stderr
 
 
 def test_another_thread_is_refused(receiver):

@@ -135,6 +135,7 @@ class Link(_native.Link):
         segment: int = 0,
         txtime: Optional[float] = None,
         cookie: int = 0,
+        source: Optional[str] = None,
     ) -> None:
         """Gives a datagram to the link. Waits while the link has no room. Other tasks run after
         every 64 datagrams, also if it has room.
@@ -146,11 +147,16 @@ class Link(_native.Link):
         With ``segment``, ``data`` is several datagrams of so many bytes each, the last one of the
         rest; qdiscs see them as one packet. ``fq`` and ``etf`` hold a datagram back until
         ``txtime``, in seconds of ``time.monotonic()``. ``cookie`` is a number by which the program
-        recognises the datagram's completion.
+        recognises the datagram's completion. ``source`` is the IP address from which the datagram
+        leaves, one of this machine; None: the address to which the link is bound, or that the
+        system chooses. A server that is bound to no address names in it the address on which it was
+        asked. The kernel refuses an address that is not of this machine: the datagram counts as
+        dropped (``device_error``, ``unreachable``).
 
         A task that is cancelled meanwhile has sent nothing. Raises ``OSError``: ``EMSGSIZE`` if no
         datagram can be so large, ``ESHUTDOWN`` if the link is closed, ``EIO`` if its port is dead,
-        ``ENOBUFS`` if 65,536 completions wait.
+        ``ENOBUFS`` if 65,536 completions wait, ``EDQUOT`` if the process has named 32,767 other
+        sources.
         """
         await self.send_batch(
             dest,
@@ -163,6 +169,7 @@ class Link(_native.Link):
             segment=segment,
             txtime=txtime,
             cookie=cookie,
+            source=source,
         )
 
     async def send_batch(
@@ -178,6 +185,7 @@ class Link(_native.Link):
         segment: int = 0,
         txtime: Optional[float] = None,
         cookie: int = 0,
+        source: Optional[str] = None,
     ) -> None:
         """Gives datagrams of one flow to the link, as ``send`` does, at less cost for each. The
         link gets up to 256 of them at a time, and other tasks run in between.
@@ -202,6 +210,7 @@ class Link(_native.Link):
                 segment=segment,
                 txtime=txtime,
                 cookie=cookie,
+                source=source,
             )
 
         all_of_them, done = list(payloads), 0
