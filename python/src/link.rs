@@ -8,7 +8,7 @@ use std::thread::{self, ThreadId};
 use std::time::Duration;
 
 use onramp::dev::Source;
-use onramp::{Credits, Instant, Mapping, Message, PortError, Sender};
+use onramp::{Credits, Flow, Instant, Mapping, Message, PortError, Sender};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
@@ -105,6 +105,19 @@ impl Link {
         self.sender.get_mut().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Gives messages to the link, as many as it has room for, and returns their number.
+    fn offer(&mut self, flow: &Flow, messages: &[Message<'_>]) -> PyResult<usize> {
+        let sender = self.sender();
+        let mut send = || match messages {
+            // The sender lends a single large payload to an idle port, and copies those of a batch.
+            [message] => sender.try_send_message(flow, message).map(|()| 1),
+            _ => sender.try_send_messages(flow, messages.iter().copied()),
+        };
+        // The second try sends packets that are only staged, if that frees credit.
+        let tried = send().or_else(|_| send());
+        tried.or_else(|error| errors::send(error).map_or(Ok(0), Err))
+    }
+
     /// Checks that the caller may use the link.
     fn check(&self) -> PyResult<()> {
         if self.process != std::process::id() {
@@ -181,7 +194,8 @@ impl Link {
     /// which qdiscs see as one packet. ``fq`` and ``etf`` hold datagrams back until ``txtime``, in
     /// seconds of ``time.monotonic()``. ``cookie`` is a number that the completions have. The
     /// datagrams leave from the IP address ``source``, one of this machine (None: from the address
-    /// to which the link is bound, or that the system chooses).
+    /// to which the link is bound, or that the system chooses). The link copies the payloads,
+    /// except a single one of 4,096 bytes or more that need not wait.
     #[expect(clippy::too_many_arguments, reason = "Python names them")]
     #[pyo3(signature = (
         dest, payloads, *, flow = None, priority = 0, mark = 0, ecn = 0, pacing_rate = None,
@@ -219,18 +233,15 @@ impl Link {
         if let Some(given) = source {
             flow = flow.with_source(self::source(given, dest)?);
         }
-        let sender = self.sender();
-        let mut send = || {
-            let messages = payloads.iter().map(|payload| {
+        let messages: Vec<_> = payloads
+            .iter()
+            .map(|payload| {
                 // A payload that is no longer than one segment is one datagram.
                 let segment = if payload.len() > segment.into() { segment } else { 0 };
                 Message { payload, segment, ecn: None, txtime, cookie }
-            });
-            sender.try_send_messages(&flow, messages)
-        };
-        // The second try sends packets that are only staged, if that frees credit.
-        let tried = send().or_else(|_| send());
-        tried.or_else(|error| errors::send(error).map_or(Ok(0), Err))
+            })
+            .collect();
+        self.offer(&flow, &messages)
     }
 
     /// Returns what became of the datagrams that have left, or were dropped, since the last call.

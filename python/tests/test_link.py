@@ -296,6 +296,39 @@ def test_a_payload_of_segments_is_one_packet(receiver):
         link.try_send(dest, [payload], segment=65_536)
 
 
+@pytest.mark.parametrize("qdisc", ["pfifo", "tbf rate 1gbit burst 100kb limit 10mb"])
+def test_large_payloads_arrive_as_they_were(receiver, qdisc):
+    """The link sends a single one without a copy, if its qdisc is one that lets it pass."""
+    link, dest = onramp.Link(HERE, qdisc=qdisc), receiver.getsockname()
+    for size in (4_095, 4_096, 60_000, 65_507):
+        data = bytes(n * 31 % 251 for n in range(size))
+        for payloads in ([data], [bytearray(data)], [data, data[:9]]):
+            assert link.try_send(dest, payloads) == len(payloads)
+            while link.in_flight():
+                link.run()
+            for payload in payloads:
+                assert receiver.recv(65_536) == payload
+        assert link.try_send(dest, [data], segment=3_000) == 1
+        while link.in_flight():
+            link.run()
+        for first in range(0, size, 3_000):
+            assert receiver.recv(65_536) == data[first : first + 3_000]
+    stats = link.stats()
+    assert (stats["submitted"], stats["sent"], stats["dropped"]) == (20, 20, {})
+
+
+def test_large_payloads_wait_for_room_and_for_their_turn(receiver):
+    link, dest = onramp.Link(HERE, qdisc="netem delay 200s", credits=2), receiver.getsockname()
+    assert [link.try_send(dest, [bytes([n]) * 5_000]) for n in range(3)] == [1, 1, 0]
+    link.tc("qdisc replace root plug")
+    assert link.stats()["dropped"] == {"purged": 2} and link.in_flight() == 0
+    assert [link.try_send(dest, [bytes([n]) * 5_000]) for n in range(2)] == [1, 1]
+    link.tc("qdisc change root plug release_indefinite")
+    while link.in_flight():
+        link.run()
+    assert [receiver.recv(9_000)[:1] for _ in range(2)] == [b"\0", b"\1"]
+
+
 def test_a_datagram_leaves_at_its_time(receiver):
     link = onramp.Link(HERE, qdisc="fq", completions=True)
     due = time.monotonic() + 0.05
