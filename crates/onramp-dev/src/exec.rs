@@ -5,22 +5,21 @@
 //! ends, also after `kill -9`.
 
 use std::fs::{self, File, OpenOptions};
-use std::io;
+use std::io::{self, Read as _};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
-use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::time::Duration;
 
 use onramp_queue::DropReason;
 
-use crate::sys::shared_words;
+use crate::sys::SharedWords;
 
 /// The environment variable that names the folder.
 pub const VARIABLE: &str = "ONRAMP_EXEC";
 
-/// Most flows that a process counts apart. The datagrams of all further flows are counted together,
-/// as those of the last one, which has no addresses.
+/// Most flows that a process counts apart. The datagrams of all further flows, and of those for
+/// which there is no room, are counted together, as those of one flow without addresses.
 pub const FLOWS_MAX: usize = 4_096;
 
 /// The file with the order, and what the name of a tally begins with.
@@ -28,7 +27,7 @@ const ORDER: &str = "order";
 const TALLY: &str = "tally-";
 /// The first word of an order. A library and a program of different versions do not work together.
 /// The last number grows whenever they tell each other something else.
-const ORDER_MAGIC: &str = concat!("onramp-exec-", env!("CARGO_PKG_VERSION"), ".2");
+const ORDER_MAGIC: &str = concat!("onramp-exec-", env!("CARGO_PKG_VERSION"), ".3");
 /// The first number of a tally.
 const TALLY_MAGIC: u64 = 0x6f6e_7261_6d70_0001;
 
@@ -36,8 +35,12 @@ const TALLY_MAGIC: u64 = 0x6f6e_7261_6d70_0001;
 const COUNTS: usize = 16;
 const REASONS: usize = 48;
 const PART: usize = COUNTS + REASONS;
-/// Numbers of a whole tally: those of the process, and those of each flow.
-const WORDS: usize = PART * (1 + FLOWS_MAX);
+/// A tally consists of the part of the process, that of the rest, which stands for all flows
+/// without a part of their own, and those of the flows, from the first one on.
+const REST: usize = 1;
+const FIRST: usize = 2;
+/// Numbers of a whole tally.
+const WORDS: usize = PART * (FIRST + FLOWS_MAX);
 
 const _: () = assert!(DropReason::ALL.len() <= REASONS, "each drop reason has a number");
 
@@ -116,9 +119,10 @@ const FLOWS: usize = 9;
 const LOCAL: usize = 8;
 const REMOTE: usize = 11;
 
-/// The counters of this process, which [`Process::read_all`] finds in the folder.
+/// The counters of this process, which [`Process::read_all`] finds in the folder. They take room
+/// for the flows that there are: few flows cost a page of memory or a block of a disk, or two.
 #[derive(Clone, Copy, Debug)]
-pub struct Tally(&'static [AtomicU64]);
+pub struct Tally(SharedWords);
 
 impl Tally {
     /// Makes the tally of this process. It stays in memory until the process ends.
@@ -138,7 +142,7 @@ impl Tally {
             }
         });
         let file = file.unwrap_or_else(|| Err(io::ErrorKind::AlreadyExists.into()))?;
-        let tally = Self(shared_words(&file, WORDS)?);
+        let tally = Self(SharedWords::new(&file, WORDS, PART * FIRST)?);
         tally.set(PID, pid.into());
         let name = fs::read("/proc/self/comm").unwrap_or_default();
         let mut letters = [0; 8];
@@ -153,39 +157,34 @@ impl Tally {
         Ok(tally)
     }
 
-    /// Returns the number of a new flow between two addresses, or of the flow that stands for all
-    /// further ones. One thread at a time may call it.
+    /// Returns the number of a new flow between two addresses, or of the one that stands for all
+    /// without a part of their own: there are [`FLOWS_MAX`] flows, or there is no room for a
+    /// further one. One thread at a time may call it.
     #[must_use]
     pub fn flow(&self, local: Option<SocketAddr>, remote: Option<SocketAddr>) -> usize {
-        let number = usize::try_from(self.get(FLOWS)).unwrap_or(usize::MAX);
-        if number < FLOWS_MAX - 1 {
-            let base = PART * (1 + number);
-            for (place, address) in [(LOCAL, local), (REMOTE, remote)] {
-                let words = address.map_or([0; 3], words_of);
-                for (at, word) in (base + place..).zip(words) {
-                    self.set(at, word);
-                }
+        let count = usize::try_from(self.get(FLOWS)).unwrap_or(FLOWS_MAX);
+        let number = FIRST + count;
+        let base = PART * number;
+        if count >= FLOWS_MAX || self.0.make_room(base..base + PART).is_err() {
+            return REST;
+        }
+        for (place, address) in [(LOCAL, local), (REMOTE, remote)] {
+            let words = address.map_or([0; 3], words_of);
+            for (at, word) in (base + place..).zip(words) {
+                self.set(at, word);
             }
         }
-        let number = number.min(FLOWS_MAX - 1);
-        self.set(FLOWS, self.get(FLOWS).max(number as u64 + 1));
+        self.set(FLOWS, count as u64 + 1);
         number
     }
 
-    /// Adds to a counter of the process and to that of the flow. One thread at a time may call it.
-    ///
-    /// # Panics
-    ///
-    /// Panics if [`flow`](Self::flow) has not returned the number of the flow.
+    /// Adds to a counter of the process and to that of the flow, whose number [`flow`](Self::flow)
+    /// has returned. One thread at a time may call it.
     pub fn add(&self, flow: usize, count: Count, by: u64) {
         self.add_at(flow, count as usize, by);
     }
 
-    /// Counts a dropped datagram. One thread at a time may call it.
-    ///
-    /// # Panics
-    ///
-    /// Panics if [`flow`](Self::flow) has not returned the number of the flow.
+    /// Counts a dropped datagram of the flow, as [`add`](Self::add) does.
     pub fn dropped(&self, flow: usize, reason: DropReason) {
         self.add_at(flow, COUNTS + reason as usize, 1);
     }
@@ -193,7 +192,7 @@ impl Tally {
     /// Counts a datagram that passes around the qdiscs. Any thread may call it.
     pub fn around(&self) {
         // Relaxed: a count, which no other memory depends on.
-        self.0[Count::Around as usize].fetch_add(1, Relaxed);
+        self.0.words()[Count::Around as usize].fetch_add(1, Relaxed);
     }
 
     /// Returns the number of datagrams that are neither sent nor dropped.
@@ -204,18 +203,18 @@ impl Tally {
     }
 
     fn add_at(&self, flow: usize, at: usize, by: u64) {
-        for at in [at, PART * (1 + flow) + at] {
+        for at in [at, PART * flow + at] {
             self.set(at, self.get(at) + by);
         }
     }
 
     fn get(&self, at: usize) -> u64 {
         // Acquire: with the Release of `set`, a thread that sees a count sees those before it.
-        self.0[at].load(Acquire)
+        self.0.words()[at].load(Acquire)
     }
 
     fn set(&self, at: usize, word: u64) {
-        self.0[at].store(word, Release); // Release: see `get`.
+        self.0.words()[at].store(word, Release); // Release: see `get`.
     }
 }
 
@@ -285,7 +284,7 @@ impl Counts {
 /// A flow of a process: the datagrams of a socket to one address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Flow {
-    /// The address of the socket; `None` for the flow that stands for all further ones.
+    /// The address of the socket; `None` for the flow that stands for several.
     pub local: Option<SocketAddr>,
     /// The address to which the datagrams go.
     pub remote: Option<SocketAddr>,
@@ -305,7 +304,8 @@ pub struct Process {
     /// Number of messages that passed around the qdiscs, because Onramp cannot hold them back
     /// (`MSG_MORE`, `UDP_CORK`, `MSG_ZEROCOPY`, `SCM_TXTIME`).
     pub around: u64,
-    /// The flows, in the order in which they began.
+    /// The flows, in the order in which they began. The last one may be that which stands for all
+    /// that are not counted apart.
     pub flows: Vec<Flow>,
 }
 
@@ -332,35 +332,42 @@ impl Process {
 
     /// Reads a tally. Returns `None` if its process has not finished making it.
     fn read(path: &Path) -> io::Result<Option<Self>> {
-        let file = File::open(path)?;
+        let mut file = File::open(path)?;
         if file.metadata()?.len() < (WORDS * size_of::<u64>()) as u64 {
             return Ok(None);
         }
-        // Most of the file was never written, and takes no memory.
-        let bytes = fs::read(path)?;
-        let word = |at: usize| {
-            let bytes = bytes.get(at * 8..at * 8 + 8).and_then(|word| word.try_into().ok());
-            bytes.map_or(0, u64::from_ne_bytes)
-        };
+        let mut bytes = vec![0; 8 * PART];
+        file.read_exact(&mut bytes)?;
+        let count = usize::try_from(word_in(&bytes, FLOWS)).unwrap_or(FLOWS_MAX).min(FLOWS_MAX);
+        // What comes behind the flows that there are was never written.
+        bytes.resize(8 * PART * (FIRST + count), 0);
+        file.read_exact(&mut bytes[8 * PART..])?;
+        let word = |at| word_in(&bytes, at);
         if word(MAGIC) != TALLY_MAGIC {
             return Ok(None);
         }
-        let count = usize::try_from(word(FLOWS)).unwrap_or(FLOWS_MAX).min(FLOWS_MAX);
-        let flows = (0..count).map(|number| {
-            let base = PART * (1 + number);
+        let flow = |number| {
+            let base = PART * number;
             let address = |place| address_of([0, 1, 2].map(|at| word(base + place + at)));
             let counts = Counts::read(&|at| word(base + at));
             Flow { local: address(LOCAL), remote: address(REMOTE), counts }
-        });
+        };
+        let rest = Some(flow(REST)).filter(|rest| rest.counts != Counts::default());
         let name = [word(NAME), word(NAME + 1)].map(u64::to_le_bytes).concat();
         Ok(Some(Self {
             pid: u32::try_from(word(PID)).unwrap_or_default(),
             name: String::from_utf8_lossy(&name).trim_end_matches('\0').to_owned(),
             counts: Counts::read(&word),
             around: word(Count::Around as usize),
-            flows: flows.collect(),
+            flows: (FIRST..FIRST + count).map(flow).chain(rest).collect(),
         }))
     }
+}
+
+/// Returns a number of a tally that was read; 0 if it is behind what was read.
+fn word_in(bytes: &[u8], at: usize) -> u64 {
+    let word = bytes.get(at * 8..at * 8 + 8).and_then(|word| word.try_into().ok());
+    word.map_or(0, u64::from_ne_bytes)
 }
 
 /// Returns an address as numbers: family and port, and then the bits.

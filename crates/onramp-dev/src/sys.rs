@@ -72,7 +72,7 @@ pub(crate) use packet::{Inbox, MESSAGES_MAX, Outbox, PacketFd, Received, Setting
 pub(crate) use ring::Frames as XdpFrames;
 pub use room::set_receive_buffer;
 #[cfg(feature = "exec")]
-pub(crate) use shared::shared_words;
+pub(crate) use shared::SharedWords;
 #[cfg(feature = "udp")]
 pub(crate) use sockopt::{enable_txtime, path_mtu, set_udp_gro, set_udp_segment, tell_headers};
 pub(crate) use time::monotonic_ns;

@@ -10,6 +10,8 @@ mod neighbour;
 mod refused;
 #[path = "exec/reused.rs"]
 mod reused;
+#[path = "exec/room.rs"]
+mod room;
 #[path = "exec/trees.rs"]
 mod trees;
 #[path = "exec/unusual.rs"]

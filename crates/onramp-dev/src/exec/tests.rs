@@ -1,4 +1,6 @@
+use std::io::{Write as _, stderr};
 use std::os::unix::fs::MetadataExt as _;
+use std::process::Command;
 
 use super::*;
 
@@ -82,32 +84,103 @@ fn counts_are_read_as_they_were_counted() {
     assert_eq!(all[1].counts.datagrams, 1);
 }
 
-#[test]
-fn flows_without_a_place_are_counted_together() {
-    let folder = Folder::new("flows");
-    let tally = Tally::create(&folder.0).expect("room");
-    for port in 1..=FLOWS_MAX + 5 {
+/// Counts a datagram of each of `count` new flows.
+fn count_flows(tally: &Tally, count: usize) {
+    for port in 1..=count {
         let port = u16::try_from(port).expect("a port");
         let flow = tally.flow(None, Some(SocketAddr::from(([127, 0, 0, 1], port))));
         tally.add(flow, Count::Datagrams, 1);
     }
-    let read = Process::read_all(&folder.0).expect("it is there").remove(0);
-    assert_eq!(read.flows.len(), FLOWS_MAX);
-    let last = &read.flows[FLOWS_MAX - 1];
-    assert_eq!((last.remote, last.counts.datagrams), (None, 6));
-    assert_eq!(read.flows[FLOWS_MAX - 2].remote.map(|remote| remote.port()), Some(4_095));
-    assert_eq!(read.counts.datagrams, FLOWS_MAX as u64 + 5);
 }
 
-/// A write into the memory of a file without room would end the process.
+/// Asserts that the first `apart` of all flows are counted apart, with a datagram each, and the
+/// others together.
+fn assert_apart(read: &Process, apart: usize, all: usize) {
+    let (rest, flows) = read.flows.split_last().expect("there are flows");
+    let ports: Vec<_> = flows.iter().filter_map(|flow| flow.remote).map(|to| to.port()).collect();
+    assert!(ports.iter().copied().map(usize::from).eq(1..=apart), "{ports:?}");
+    assert!(flows.iter().all(|flow| flow.counts.datagrams == 1));
+    assert_eq!((rest.local, rest.remote), (None, None));
+    assert_eq!(rest.counts.datagrams, (all - apart) as u64);
+    assert_eq!(read.counts.datagrams, all as u64);
+}
+
 #[test]
-fn a_tally_has_its_room() {
-    let folder = Folder::new("room");
-    Tally::create(&folder.0).expect("there is room");
+fn flows_without_a_place_are_counted_together() {
+    let folder = Folder::new("flows");
+    let tally = Tally::create(&folder.0).expect("room");
+    count_flows(&tally, FLOWS_MAX + 5);
+    let read = Process::read_all(&folder.0).expect("it is there").remove(0);
+    assert_apart(&read, FLOWS_MAX, FLOWS_MAX + 5);
+}
+
+/// Returns the length of the only file in the folder, and the room that it takes, in bytes.
+fn room(folder: &Folder) -> (u64, u64) {
     let file = fs::read_dir(&folder.0).expect("a folder").next().expect("a file").expect("a file");
     let about = file.metadata().expect("it is there");
-    assert_eq!(about.len(), (WORDS * 8) as u64);
-    assert!(about.blocks() * 512 >= about.len(), "{} blocks", about.blocks());
+    (about.len(), about.blocks() * 512)
+}
+
+/// A tally of few flows takes a page or two, of at most 64 KiB. One of all flows has the room for
+/// them: a write into the memory of a file without room would end the process.
+#[test]
+fn a_tally_takes_room_for_its_flows() {
+    let folder = Folder::new("room");
+    let tally = Tally::create(&folder.0).expect("there is room");
+    count_flows(&tally, 3);
+    let (len, few) = room(&folder);
+    assert_eq!(len, (WORDS * 8) as u64);
+    assert!((1..=1 << 17).contains(&few), "{few} bytes");
+    count_flows(&tally, FLOWS_MAX - 3);
+    assert!(room(&folder).1 >= len, "{} bytes", room(&folder).1);
+}
+
+/// The test runs itself again with a file system of its own that has 16 pages of memory. There, a
+/// write into the memory of a file without room would end the test by SIGBUS.
+#[test]
+fn a_full_file_system_ends_no_process() {
+    const NAME: &str = "exec::tests::a_full_file_system_ends_no_process";
+    const INSIDE: &str = "ONRAMP_TEST_FULL";
+    let skip = |why: &str| {
+        assert!(std::env::var_os("CI").is_none(), "CI has all that tests need: {why}");
+        writeln!(stderr(), "SKIP: {NAME}: {why}").expect("it is open");
+    };
+    if std::env::var_os(INSIDE).is_none() {
+        let flags = ["-m", "-rm"].into_iter().find(|flags| {
+            let tried = Command::new("unshare").args([flags, "true"]).output();
+            tried.is_ok_and(|output| output.status.success())
+        });
+        let Some(flags) = flags else {
+            return skip("`unshare -m` needs root, `unshare -rm` user namespaces");
+        };
+        let this = std::env::current_exe().expect("a running test has a file");
+        let mut again = Command::new("unshare");
+        again.arg(flags).arg(this).args(["--exact", NAME, "--nocapture"]).env(INSIDE, "1");
+        let status = again.status().expect("it ran a moment ago");
+        assert!(status.success(), "{status}");
+        return;
+    }
+    let folder = Folder::new("full");
+    let mut mount = Command::new("mount");
+    mount.args(["-t", "tmpfs", "-o", "nr_blocks=16", "tmpfs"]).arg(&folder.0);
+    if !mount.status().is_ok_and(|status| status.success()) {
+        return skip("there can be no tmpfs");
+    }
+    let tally = Tally::create(&folder.0).expect("there is room");
+    count_flows(&tally, FLOWS_MAX);
+    tally.around();
+    let read = Process::read_all(&folder.0).expect("it is there").remove(0);
+    // 8 parts of 512 bytes are a page of 4 KiB; pages may be larger.
+    let apart = read.flows.len() - 1;
+    assert!((16 * 8 - FIRST..FLOWS_MAX).contains(&apart), "{apart} flows");
+    assert_apart(&read, apart, FLOWS_MAX);
+    assert_eq!(read.around, 1);
+    let error = Tally::create(&folder.0).expect_err("it is full");
+    assert_eq!(error.kind(), io::ErrorKind::StorageFull);
+    assert_eq!(Process::read_all(&folder.0).expect("they are there").len(), 1);
+    // The tally stays in memory until the end.
+    let unmounted = Command::new("umount").arg("--lazy").arg(&folder.0).status();
+    assert!(unmounted.is_ok_and(|status| status.success()));
 }
 
 #[test]
