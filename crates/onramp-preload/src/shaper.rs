@@ -4,8 +4,8 @@
 use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
-use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::thread;
 use std::time::Duration;
@@ -34,7 +34,7 @@ const PAUSE: Duration = Duration::from_millis(1);
 const LOOK: Duration = Duration::from_millis(1);
 
 /// No message has more payload, bytes: the length in the header of UDP has 16 bits.
-const DATA_MAX: usize = 65_535;
+pub(crate) const DATA_MAX: usize = 65_535;
 
 /// How long the thread stays when nothing waits. A process whose other threads have all ended ends
 /// only with this one.
@@ -43,10 +43,17 @@ const IDLE: Duration = Duration::from_secs(1);
 /// Most sockets of which is known that they were told to wait.
 const TOLD_MAX: usize = 4_096;
 
+/// Most sockets of which is known that a message began a datagram.
+const BEGUN_MAX: usize = 65_536;
+
 /// The tree of the process.
 #[derive(Debug)]
 pub(crate) struct Shaper {
     inner: Mutex<Inner>,
+    /// The sockets for which the kernel holds a datagram that messages with `MSG_MORE` began, and
+    /// whether there was ever any: few programs have some.
+    begun: Mutex<HashSet<u64>>,
+    has_begun: AtomicBool,
     /// Wakes the thread, because something has become due earlier than it knows.
     bell: Condvar,
     /// Changes when a socket has got room: waiting threads sleep on it.
@@ -95,6 +102,8 @@ impl Shaper {
                 has_thread: false,
                 sleeps_until: Instant(0),
             }),
+            begun: Mutex::default(),
+            has_begun: AtomicBool::new(false),
             bell: Condvar::new(),
             rooms: AtomicU32::new(0),
             tally,
@@ -105,6 +114,27 @@ impl Shaper {
     /// Counts a message that the next library sends, past the qdiscs.
     pub(crate) fn goes_around(&self) {
         self.tally.around();
+    }
+
+    /// Returns whether a message of the socket with this number belongs to a datagram that other
+    /// messages began (`MSG_MORE`), and notes whether this one leaves a datagram begun. Then the
+    /// message goes around: the kernel puts the datagram together, and would send what it holds if
+    /// it were asked to check the message.
+    pub(crate) fn continues(&self, socket: u64, flags: c_int) -> bool {
+        let begins = flags & libc::MSG_MORE != 0;
+        // Relaxed: a program that sends parts of one datagram in several threads orders them.
+        if !begins && !self.has_begun.load(Relaxed) {
+            return false;
+        }
+        let Ok(mut begun) = self.begun.lock() else { return false };
+        if !begins {
+            return begun.remove(&socket);
+        }
+        self.has_begun.store(true, Relaxed); // Relaxed: as above.
+        if begun.len() >= BEGUN_MAX {
+            begun.clear();
+        }
+        !begun.insert(socket)
     }
 
     /// Sends a message out of the socket with this number. Returns the number of bytes that were

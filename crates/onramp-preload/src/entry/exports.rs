@@ -52,7 +52,7 @@ unsafe fn submit(fd: c_int, header: &msghdr, flags: c_int) -> Option<ssize_t> {
 unsafe fn offer(fd: c_int, header: &msghdr, flags: c_int) -> Option<Result<usize, Errno>> {
     let number = sys::udp(fd)?;
     let shaper = process::shaper()?;
-    if !process::is_owner() || !sys::takes(fd, flags) {
+    if !process::is_owner() || shaper.continues(number, flags) || !sys::takes(fd, flags) {
         shaper.goes_around();
         return None;
     }
