@@ -6,6 +6,8 @@ mod errors;
 mod marks;
 #[path = "exec/neighbour.rs"]
 mod neighbour;
+#[path = "exec/odd.rs"]
+mod odd;
 #[path = "exec/refused.rs"]
 mod refused;
 #[path = "exec/reused.rs"]

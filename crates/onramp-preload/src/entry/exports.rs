@@ -1,6 +1,8 @@
 //! The functions that take the place of the C library's: all with which a program can send a
 //! datagram, and those that end a process at once.
 
+use std::mem::offset_of;
+use std::ptr;
 use std::slice;
 
 use libc::{
@@ -12,6 +14,7 @@ use rustix::io::Errno;
 use super::next::call_next;
 use super::process::{self, Inside};
 use crate::message::Message;
+use crate::shaper::DATA_MAX;
 use crate::sys::{self, SavedErrno};
 
 /// Shows `onramp exec` that a file is this library.
@@ -19,22 +22,33 @@ use crate::sys::{self, SavedErrno};
 pub(crate) static onramp_preload: u8 = 1;
 
 /// Length in bytes of the longest address that the kernel reads. `sendmsg` takes a longer one, of
-/// which it reads this many bytes, and `sendto` refuses it.
+/// which it reads this many bytes, and `sendto` refuses it. Of a length of 0, `sendmsg` makes no
+/// address, and `sendto` a wrong one.
 const NAME_MAX: usize = size_of::<sockaddr_storage>();
 /// Most parts of a message that the kernel takes (`UIO_MAXIOV`), and most messages of `sendmmsg`.
 const PARTS_MAX: usize = 1_024;
+
+/// What a function makes of a message without payload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Empty {
+    /// An empty datagram.
+    Sent,
+    /// Nothing.
+    Ignored,
+}
 
 /// Sends a message through the qdiscs. Returns what the function returns to the program; `None` if
 /// the message is not for the qdiscs, and the next library has to send it.
 ///
 /// # Safety
 ///
-/// The header is one that `sendmsg` takes: what it points to is memory of the program.
-unsafe fn submit(fd: c_int, header: &msghdr, flags: c_int) -> Option<ssize_t> {
+/// The header is one that `sendmsg` takes: if the kernel finds it right, what it points to is
+/// memory of the program.
+unsafe fn submit(fd: c_int, header: *const msghdr, flags: c_int, empty: Empty) -> Option<ssize_t> {
     let _inside = Inside::enter()?;
     let errno = SavedErrno::new();
     // SAFETY: the caller promises it.
-    match unsafe { offer(fd, header, flags) } {
+    match unsafe { offer(fd, header, flags, empty) } {
         Some(Err(error)) => {
             sys::set_errno(error.raw_os_error());
             Some(-1)
@@ -49,7 +63,12 @@ unsafe fn submit(fd: c_int, header: &msghdr, flags: c_int) -> Option<ssize_t> {
 /// # Safety
 ///
 /// As for `submit`.
-unsafe fn offer(fd: c_int, header: &msghdr, flags: c_int) -> Option<Result<usize, Errno>> {
+unsafe fn offer(
+    fd: c_int,
+    header: *const msghdr,
+    flags: c_int,
+    empty: Empty,
+) -> Option<Result<usize, Errno>> {
     let number = sys::udp(fd)?;
     let shaper = process::shaper()?;
     if !process::is_owner() || shaper.continues(number, flags) || !sys::takes(fd, flags) {
@@ -57,12 +76,39 @@ unsafe fn offer(fd: c_int, header: &msghdr, flags: c_int) -> Option<Result<usize
         return None;
     }
     // SAFETY: the caller promises it.
-    if let Err(error) = unsafe { sys::probe(fd, header, flags) } {
+    let probed = unsafe { sys::probe(fd, header, flags) };
+    if probed == Err(Errno::FAULT) {
+        return Some(Err(Errno::FAULT));
+    }
+    // SAFETY: the kernel has read the header, of which it does not ask that it is aligned.
+    let header = unsafe { ptr::read_unaligned(header) };
+    if empty == Empty::Ignored {
+        // SAFETY: the caller promises it: what the kernel finds wrong is something else.
+        let parts = unsafe { parts(&header) };
+        if parts.iter().all(|part| part.iov_len == 0) {
+            return None;
+        }
+    }
+    if let Err(error) = probed {
         return Some(Err(error));
     }
-    // SAFETY: the caller promises it, and the kernel has found the header right.
-    let Some(message) = (unsafe { read(header) }) else { return Some(Err(Errno::FAULT)) };
+    // SAFETY: the caller promises it, and the kernel has found the header right. If a part lies
+    // nowhere, it says whether that or the length is the error.
+    let message = unsafe { read(&header) }?;
     shaper.send(fd, number, &message, flags)
+}
+
+/// Returns the parts of a message.
+///
+/// # Safety
+///
+/// The list can be read. It need not be aligned.
+unsafe fn parts(header: &msghdr) -> Vec<iovec> {
+    let part = |at| {
+        // SAFETY: the caller promises it.
+        unsafe { ptr::read_unaligned(header.msg_iov.wrapping_add(at)) }
+    };
+    (0..header.msg_iovlen).map(part).collect()
 }
 
 /// Returns the message that a header describes; `None` if a part of it lies nowhere. The kernel has
@@ -77,12 +123,8 @@ unsafe fn read(header: &msghdr) -> Option<Message<'_>> {
     let name = unsafe { bytes(header.msg_name, name_len.min(NAME_MAX)) };
     // SAFETY: the caller promises it.
     let control = unsafe { bytes(header.msg_control, header.msg_controllen) };
-    let parts = if header.msg_iovlen == 0 {
-        &[]
-    } else {
-        // SAFETY: the caller promises it.
-        unsafe { slice::from_raw_parts(header.msg_iov, header.msg_iovlen) }
-    };
+    // SAFETY: the caller promises it.
+    let parts = unsafe { parts(header) };
     if parts.iter().any(|part| part.iov_base.is_null() && part.iov_len > 0) {
         return None;
     }
@@ -128,12 +170,15 @@ pub(crate) unsafe extern "C" fn sendto(
 ) -> ssize_t {
     let part = part(start, len);
     let header = header(name, name_len, &raw const part, 1);
-    // The next library refuses an address that is too long for `sendto`.
-    if header.msg_namelen as usize <= NAME_MAX {
+    // The next library refuses an address that is too short or too long for `sendto`, and what is
+    // too long for a message: of lengths that no memory has, the kernel says to each function
+    // something else.
+    if (name.is_null() || (1..=NAME_MAX).contains(&(name_len as usize)))
+        && len <= DATA_MAX
         // SAFETY: the arguments are those of `sendto`.
-        if let Some(done) = unsafe { submit(fd, &header, flags) } {
-            return done;
-        }
+        && let Some(done) = unsafe { submit(fd, &raw const header, flags, Empty::Sent) }
+    {
+        return done;
     }
     call_next!(
         SENDTO,
@@ -156,9 +201,11 @@ pub(crate) unsafe extern "C" fn send(
     flags: c_int,
 ) -> ssize_t {
     let part = part(start, len);
-    let header = header(std::ptr::null(), 0, &raw const part, 1);
-    // SAFETY: the arguments are those of `send`.
-    if let Some(done) = unsafe { submit(fd, &header, flags) } {
+    let header = header(ptr::null(), 0, &raw const part, 1);
+    if len <= DATA_MAX
+        // SAFETY: the arguments are those of `send`.
+        && let Some(done) = unsafe { submit(fd, &raw const header, flags, Empty::Sent) }
+    {
         return done;
     }
     call_next!(SEND, fn(c_int, *const c_void, size_t, c_int) -> ssize_t, fd, start, len, flags)
@@ -168,9 +215,11 @@ pub(crate) unsafe extern "C" fn send(
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn write(fd: c_int, start: *const c_void, len: size_t) -> ssize_t {
     let part = part(start, len);
-    let header = header(std::ptr::null(), 0, &raw const part, 1);
-    // SAFETY: the arguments are those of `write`, which on a socket sends.
-    if let Some(done) = unsafe { submit(fd, &header, 0) } {
+    let header = header(ptr::null(), 0, &raw const part, 1);
+    if len <= DATA_MAX
+        // SAFETY: the arguments are those of `write`, which on a socket sends.
+        && let Some(done) = unsafe { submit(fd, &raw const header, 0, Empty::Sent) }
+    {
         return done;
     }
     call_next!(WRITE, fn(c_int, *const c_void, size_t) -> ssize_t, fd, start, len)
@@ -182,14 +231,9 @@ pub(crate) unsafe extern "C" fn writev(fd: c_int, parts: *const iovec, count: c_
     if let Ok(count @ 1..=PARTS_MAX) = usize::try_from(count)
         && !parts.is_null()
     {
-        // SAFETY: the arguments are those of `writev`.
-        let all = unsafe { slice::from_raw_parts(parts, count) };
-        let header = header(std::ptr::null(), 0, parts, count);
-        // The kernel sends nothing for parts that are all empty.
-        if all.iter().any(|part| part.iov_len > 0)
-            // SAFETY: the arguments are those of `writev`, which on a socket sends.
-            && let Some(done) = unsafe { submit(fd, &header, 0) }
-        {
+        let header = header(ptr::null(), 0, parts, count);
+        // SAFETY: the arguments are those of `writev`, which on a socket sends.
+        if let Some(done) = unsafe { submit(fd, &raw const header, 0, Empty::Ignored) } {
             return done;
         }
     }
@@ -199,12 +243,9 @@ pub(crate) unsafe extern "C" fn writev(fd: c_int, parts: *const iovec, count: c_
 /// Takes the place of sendmsg(2).
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn sendmsg(fd: c_int, header: *const msghdr, flags: c_int) -> ssize_t {
-    // SAFETY: the argument is that of `sendmsg`: null, or a header.
-    if let Some(header) = unsafe { header.as_ref() } {
-        // SAFETY: the header is one of `sendmsg`.
-        if let Some(done) = unsafe { submit(fd, header, flags) } {
-            return done;
-        }
+    // SAFETY: the header is one of `sendmsg`.
+    if let Some(done) = unsafe { submit(fd, header, flags, Empty::Sent) } {
+        return done;
     }
     call_next!(SENDMSG, fn(c_int, *const msghdr, c_int) -> ssize_t, fd, header, flags)
 }
@@ -220,27 +261,39 @@ pub(crate) unsafe extern "C" fn sendmmsg(
     let errno = SavedErrno::new();
     let is_udp = !first.is_null() && sys::udp(fd).is_some();
     errno.restore();
-    if !is_udp {
+    // The kernel stops after the first message that it only checks.
+    if !is_udp || flags & sys::MSG_PROBE != 0 {
         // SAFETY: the arguments are those of the caller.
         return unsafe { next_sendmmsg(fd, first, count, flags) };
     }
     // The kernel takes no more at once.
     let count = (count as usize).min(PARTS_MAX);
-    // SAFETY: the caller's messages are `count`, or more, and nobody else uses them.
-    let all = unsafe { slice::from_raw_parts_mut(first, count) };
     let mut sent = 0;
-    for message in all {
-        // SAFETY: the header is one of `sendmmsg`.
-        let done = match unsafe { submit(fd, &message.msg_hdr, flags) } {
-            Some(done) => {
-                message.msg_len = c_uint::try_from(done).unwrap_or_default();
-                done >= 0
-            }
+    for at in 0..count {
+        let errno = SavedErrno::new();
+        let message = first.wrapping_add(at);
+        let header = message.cast::<msghdr>();
+        // SAFETY: the header is one of `sendmmsg`, the first field of the message.
+        let done = match unsafe { submit(fd, header, flags, Empty::Sent) } {
+            Some(done) => match c_uint::try_from(done) {
+                Ok(len) => {
+                    let place = message.wrapping_byte_add(offset_of!(mmsghdr, msg_len));
+                    // SAFETY: it is one of the caller's messages, which nobody else uses.
+                    unsafe { ptr::write_unaligned(place.cast(), len) };
+                    true
+                }
+                Err(_) => false,
+            },
             // SAFETY: it is one of the caller's messages.
             None => unsafe { next_sendmmsg(fd, message, 1, flags) == 1 },
         };
         if !done {
-            return if sent == 0 { -1 } else { sent };
+            if sent == 0 {
+                return -1;
+            }
+            // The kernel does not tell the error of a later message.
+            errno.restore();
+            return sent;
         }
         sent += 1;
     }

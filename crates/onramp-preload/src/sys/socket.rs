@@ -10,7 +10,7 @@ use libc::{c_int, c_void, iovec, msghdr, socklen_t};
 use rustix::io::Errno;
 
 /// The kernel checks a message as if it were sent, and does not send it.
-const MSG_PROBE: c_int = 0x10;
+pub(crate) const MSG_PROBE: c_int = 0x10;
 /// Flags of a message that the kernel gets with it, also if it has waited.
 pub(crate) const LASTING: c_int = libc::MSG_CONFIRM | libc::MSG_DONTROUTE;
 /// All flags of a message that may wait.

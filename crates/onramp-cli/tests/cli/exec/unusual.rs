@@ -33,7 +33,7 @@ static int give(int s) { return sendto(s, \"word\", 4, 0, (void *)&to, sizeof to
 
 /// Runs a program in C for at most [`LONG`], without the library and with it, and returns what it
 /// printed each time, and the number of datagrams that came. `None` if there is no compiler.
-fn both(name: &str, text: &str, qdisc: &str) -> Option<[(String, usize); 2]> {
+pub(super) fn both(name: &str, text: &str, qdisc: &str) -> Option<[(String, usize); 2]> {
     let folder = tempfile::tempdir().expect("a folder");
     let text = format!("{BEGIN}{text}");
     let program = compile(folder.path(), name, &text, &["-pthread"])?;
