@@ -42,6 +42,10 @@ struct mmsghdr;
  * fq or etf. */
 #define ONRAMP_TXTIME 2
 
+/* Flag of `onramp_options`: the link has no threads. The program calls `onramp_link_run` when the
+ * descriptor of `onramp_link_fd` is readable. */
+#define ONRAMP_MANUAL 4
+
 /* Flag of `onramp_device`: `transmit` returns within about 2 ms. A link with several devices then
  * needs no extra thread that watches for blocked ones. */
 #define ONRAMP_NEVER_BLOCKS 1
@@ -117,7 +121,8 @@ struct mmsghdr;
 #define ONRAMP_DROP_CANCELLED 22
 
 /* Qdiscs in front of the caller's sockets or devices, each of which is a port (a transmit queue).
- * Any thread may use a link at any time; threads of the library send what has to wait. */
+ * Any thread may use a link at any time. Threads of the library send what has to wait, or the
+ * program does it with `onramp_link_run`, if the link was made with `ONRAMP_MANUAL`. */
 typedef struct onramp_link onramp_link;
 
 /* The part of a link with which one thread sends: it has the packets and the credits of the
@@ -180,7 +185,7 @@ typedef struct onramp_pkt {
 typedef struct onramp_options {
     /* `sizeof(onramp_options)`: later versions add fields at the end. */
     uint32_t size;
-    /* `ONRAMP_NO_GSO`, `ONRAMP_TXTIME`: only for links over sockets. */
+    /* `ONRAMP_MANUAL`; for links over sockets also `ONRAMP_NO_GSO` and `ONRAMP_TXTIME`. */
     uint32_t flags;
     /* Lines of tc that describe the tree in front of each port, such as `qdisc add root handle 1:
      * htb default 1`. NULL: fq, in which a flow with a rate of up to 100 Mbit/s pauses after each
@@ -224,10 +229,11 @@ typedef struct onramp_device {
      * thread last read that clock. The arrays and the bytes are the library's, and end with the
      * call.
      *
-     * One thread at a time calls it, but any: a thread that sends, or one of the library's. It
-     * must return: no longjmp, no exception. It should not block. Inside, the calls of the library
-     * that wait for a link give -EDEADLK, and those that use the sender whose call is going on
-     * give -EBUSY. If it returns more than `n`, all `n` packets are dropped
+     * One thread at a time calls it, but any: a thread that sends or waits, one that calls
+     * `onramp_link_run`, or one of the library's. It must return: no longjmp, no exception. It
+     * should not block. Inside, the calls of the library that wait for a link, and
+     * `onramp_link_run`, give -EDEADLK, and those that use the sender whose call is going on give
+     * -EBUSY. If it returns more than `n`, all `n` packets are dropped
      * (`ONRAMP_DROP_DEVICE_ERROR`); an unknown `drop_reason` means the same. */
     size_t (*transmit)(void *user,
                        struct onramp_pkt *pkts,
@@ -536,6 +542,39 @@ int onramp_link_close(struct onramp_link *link, uint64_t timeout_ns, uint64_t *p
  *
  * `link` comes from this library. */
 int onramp_link_flush(struct onramp_link *link, uint64_t timeout_ns);
+
+/* Returns the descriptor of a link that was made with `ONRAMP_MANUAL`, for epoll, poll or an event
+ * library. It is readable whenever `onramp_link_run` is due, also because another thread has sent
+ * packets. It is the library's: do not read from it, and do not close it. The library closes it
+ * when the link and its senders are freed.
+ *
+ * -EINVAL: the link has threads, which need no program.
+ *
+ * # Safety
+ *
+ * `link` comes from this library. */
+int onramp_link_fd(struct onramp_link *link);
+
+/* Does what is due in a link that was made with `ONRAMP_MANUAL`, without waiting: sends packets
+ * whose time has come, a limited number from each port. Writes to `next` (NULL: not wanted) when
+ * to call again, ns of CLOCK_MONOTONIC. A time in the past means at once, and `UINT64_MAX` that
+ * only the descriptor will tell: there is nothing to do, another thread is in this call, the link
+ * is closed, or this is a child after `fork`. A program that waits for the descriptor of
+ * `onramp_link_fd` does not need `next`, because the descriptor becomes readable at that time too.
+ *
+ * The calls that wait (`onramp_sender_wait`, `onramp_sender_flush`, `onramp_link_flush`,
+ * `onramp_link_close`, `onramp_link_tc`, and `onramp_sendmmsg` without MSG_DONTWAIT) do this work
+ * themselves while they wait, so a program with one thread may make them. `onramp_sender_arm` does
+ * not wait: the descriptor of `onramp_sender_fd` becomes readable because the program goes on
+ * calling `onramp_link_run`. A device that blocks in `transmit` blocks the calling thread.
+ *
+ * Returns 0. -EINVAL: the link has threads, which do this work. -EDEADLK: the call came from a
+ * callback of a device.
+ *
+ * # Safety
+ *
+ * `link` comes from this library; `next` is NULL or may be written. */
+int onramp_link_run(struct onramp_link *link, uint64_t *next);
 
 /* Carries out a command of tc on a running link, while other threads send, and writes what tc
  * would print to `text`: see `onramp_tree_tc`. The lines need not name a device.

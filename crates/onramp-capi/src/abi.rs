@@ -22,6 +22,9 @@ pub const ONRAMP_NO_GSO: u32 = 1;
 /// Flag of `onramp_options`: pass transmit times to the kernel (`SO_TXTIME`), whose qdisc has to be
 /// fq or etf.
 pub const ONRAMP_TXTIME: u32 = 2;
+/// Flag of `onramp_options`: the link has no threads. The program calls `onramp_link_run` when the
+/// descriptor of `onramp_link_fd` is readable.
+pub const ONRAMP_MANUAL: u32 = 4;
 
 /// Flag of `onramp_device`: `transmit` returns within about 2 ms. A link with several devices then
 /// needs no extra thread that watches for blocked ones.
@@ -85,7 +88,7 @@ pub struct Pkt {
 pub struct Options {
     /// `sizeof(onramp_options)`: later versions add fields at the end.
     pub size: u32,
-    /// `ONRAMP_NO_GSO`, `ONRAMP_TXTIME`: only for links over sockets.
+    /// `ONRAMP_MANUAL`; for links over sockets also `ONRAMP_NO_GSO` and `ONRAMP_TXTIME`.
     pub flags: u32,
     /// Lines of tc that describe the tree in front of each port, such as `qdisc add root handle 1:
     /// htb default 1`. NULL: fq, in which a flow with a rate of up to 100 Mbit/s pauses after each

@@ -118,6 +118,7 @@ impl From<BuildError> for Error {
         let errno = match &error {
             BuildError::Device(device) => system(&device.source),
             BuildError::Runner(error)
+            | BuildError::Timer(error)
             | BuildError::Pin(_, error)
             | BuildError::Priority(_, error) => system(error),
             _ => libc::EINVAL,
@@ -171,6 +172,14 @@ mod tests {
         assert!(noted().contains("the library panicked: number 7;"), "{}", noted());
         assert_eq!(entry(|| panic!("no number")), -libc::EOWNERDEAD);
         assert!(noted().contains("panicked: no number;"), "{}", noted());
+    }
+
+    #[test]
+    fn an_error_of_the_system_keeps_its_errno() {
+        let error = BuildError::Timer(io::Error::from_raw_os_error(libc::EMFILE));
+        let error = Error::from(error);
+        assert_eq!(error.errno, libc::EMFILE);
+        assert!(error.text.contains("timer"), "{}", error.text);
     }
 
     #[test]

@@ -125,8 +125,8 @@ impl Installed {
 }
 
 /// Returns the programs that are tested.
-fn programs() -> [PathBuf; 3] {
-    ["tree.c", "link.c", "plus.cpp"].map(|name| here("tests/c").join(name))
+fn programs() -> [PathBuf; 4] {
+    ["tree.c", "link.c", "manual.c", "plus.cpp"].map(|name| here("tests/c").join(name))
 }
 
 #[test]

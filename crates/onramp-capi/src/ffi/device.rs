@@ -62,10 +62,11 @@ pub struct Device {
     /// thread last read that clock. The arrays and the bytes are the library's, and end with the
     /// call.
     ///
-    /// One thread at a time calls it, but any: a thread that sends, or one of the library's. It
-    /// must return: no longjmp, no exception. It should not block. Inside, the calls of the library
-    /// that wait for a link give -EDEADLK, and those that use the sender whose call is going on
-    /// give -EBUSY. If it returns more than `n`, all `n` packets are dropped
+    /// One thread at a time calls it, but any: a thread that sends or waits, one that calls
+    /// `onramp_link_run`, or one of the library's. It must return: no longjmp, no exception. It
+    /// should not block. Inside, the calls of the library that wait for a link, and
+    /// `onramp_link_run`, give -EDEADLK, and those that use the sender whose call is going on give
+    /// -EBUSY. If it returns more than `n`, all `n` packets are dropped
     /// (`ONRAMP_DROP_DEVICE_ERROR`); an unknown `drop_reason` means the same.
     pub transmit: Option<
         unsafe extern "C" fn(

@@ -3,7 +3,7 @@
 use std::collections::hash_map::RandomState;
 use std::ffi::{c_char, c_int};
 use std::net::UdpSocket;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsRawFd as _, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::AtomicU64;
@@ -17,7 +17,7 @@ use socket2::{SockRef, Type};
 use super::device::{self, Called, Device, refuse_inside};
 use super::memory::{TextPlace, array, optional_text, put, text, value, wanted};
 use super::object::{self, Named, Object};
-use crate::abi::{ONRAMP_ABI, ONRAMP_NO_GSO, ONRAMP_TXTIME, Options};
+use crate::abi::{ONRAMP_ABI, ONRAMP_MANUAL, ONRAMP_NO_GSO, ONRAMP_TXTIME, Options};
 use crate::error::{Error, Result, entry};
 use crate::sending::Around;
 use crate::{shaper, stats};
@@ -28,7 +28,8 @@ const CREDIT_BYTES: u32 = 1 << 20;
 const CREDIT_PACKETS: u32 = 96;
 
 /// Qdiscs in front of the caller's sockets or devices, each of which is a port (a transmit queue).
-/// Any thread may use a link at any time; threads of the library send what has to wait.
+/// Any thread may use a link at any time. Threads of the library send what has to wait, or the
+/// program does it with `onramp_link_run`, if the link was made with `ONRAMP_MANUAL`.
 #[derive(Debug)]
 pub struct Link {
     _private: [u8; 0],
@@ -64,9 +65,10 @@ unsafe fn read(options: *const Options) -> Result<Option<Options>> {
         );
         return Err(Error::invalid(text));
     }
-    if options.flags & !(ONRAMP_NO_GSO | ONRAMP_TXTIME) != 0 {
+    if options.flags & !(ONRAMP_NO_GSO | ONRAMP_TXTIME | ONRAMP_MANUAL) != 0 {
         let text = format!(
-            "flags of the options is {:#x}; expected ONRAMP_NO_GSO and ONRAMP_TXTIME",
+            "flags of the options is {:#x}; expected ONRAMP_NO_GSO, ONRAMP_TXTIME and \
+             ONRAMP_MANUAL",
             options.flags
         );
         return Err(Error::invalid(text));
@@ -103,6 +105,7 @@ unsafe fn build(
         }
         builder = if options.mtu > 0 { builder.mtu(options.mtu) } else { builder };
         builder = if options.seed > 0 { builder.seed(options.seed) } else { builder };
+        builder = if options.flags & ONRAMP_MANUAL != 0 { builder.manual() } else { builder };
     }
     let core = builder.build()?;
     // Relaxed: each link only needs another number.
@@ -194,7 +197,7 @@ pub unsafe extern "C" fn onramp_link_devices(
         wanted(link, "link")?;
         // SAFETY: as the caller promises.
         let options = unsafe { read(options) }?;
-        if options.is_some_and(|options| options.flags != 0) {
+        if options.is_some_and(|options| options.flags & (ONRAMP_NO_GSO | ONRAMP_TXTIME) != 0) {
             let text = "ONRAMP_NO_GSO and ONRAMP_TXTIME are for links over sockets";
             return Err(Error::invalid(text));
         }
@@ -286,6 +289,68 @@ pub unsafe extern "C" fn onramp_link_flush(link: *mut Link, timeout_ns: u64) -> 
             return Ok(0);
         }
         Err(Error::new(libc::ETIMEDOUT, format!("the link holds packets after {timeout_ns} ns")))
+    })
+}
+
+/// Returns the descriptor of a link that was made with `ONRAMP_MANUAL`, for epoll, poll or an event
+/// library. It is readable whenever `onramp_link_run` is due, also because another thread has sent
+/// packets. It is the library's: do not read from it, and do not close it. The library closes it
+/// when the link and its senders are freed.
+///
+/// -EINVAL: the link has threads, which need no program.
+///
+/// # Safety
+///
+/// `link` comes from this library.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onramp_link_fd(link: *mut Link) -> c_int {
+    entry(|| {
+        // SAFETY: as the caller promises.
+        let around = unsafe { object::share(Link::object(link)) }?;
+        let fd = by_hand(around)?.as_raw_fd();
+        usize::try_from(fd).map_err(|_| Error::new(libc::EBADF, format!("{fd} is no descriptor")))
+    })
+}
+
+/// Does what is due in a link that was made with `ONRAMP_MANUAL`, without waiting: sends packets
+/// whose time has come, a limited number from each port. Writes to `next` (NULL: not wanted) when
+/// to call again, ns of CLOCK_MONOTONIC. A time in the past means at once, and `UINT64_MAX` that
+/// only the descriptor will tell: there is nothing to do, another thread is in this call, the link
+/// is closed, or this is a child after `fork`. A program that waits for the descriptor of
+/// `onramp_link_fd` does not need `next`, because the descriptor becomes readable at that time too.
+///
+/// The calls that wait (`onramp_sender_wait`, `onramp_sender_flush`, `onramp_link_flush`,
+/// `onramp_link_close`, `onramp_link_tc`, and `onramp_sendmmsg` without MSG_DONTWAIT) do this work
+/// themselves while they wait, so a program with one thread may make them. `onramp_sender_arm` does
+/// not wait: the descriptor of `onramp_sender_fd` becomes readable because the program goes on
+/// calling `onramp_link_run`. A device that blocks in `transmit` blocks the calling thread.
+///
+/// Returns 0. -EINVAL: the link has threads, which do this work. -EDEADLK: the call came from a
+/// callback of a device.
+///
+/// # Safety
+///
+/// `link` comes from this library; `next` is NULL or may be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onramp_link_run(link: *mut Link, next: *mut u64) -> c_int {
+    entry(|| {
+        refuse_inside()?;
+        // SAFETY: as the caller promises.
+        let around = unsafe { object::share(Link::object(link)) }?;
+        by_hand(around)?;
+        let at = around.link.run().map_or(u64::MAX, |at| at.0);
+        // SAFETY: as the caller promises.
+        unsafe { put(next, at) };
+        Ok(0)
+    })
+}
+
+/// Returns the descriptor of a link without threads.
+fn by_hand(around: &Around) -> Result<BorrowedFd<'_>> {
+    around.link.descriptor().ok_or_else(|| {
+        let text = "the link has threads, which do this work: make it with the flag ONRAMP_MANUAL \
+                    of onramp_options to do it in the program";
+        Error::invalid(text)
     })
 }
 
