@@ -248,7 +248,8 @@ typedef struct onramp_device {
 
 /* Where packets go, and how qdiscs schedule them. A value: copy it freely, there is nothing to
  * free. `onramp_flow_init` fills it; every sender of the same link may use it. The caller may
- * change `pacing_rate`, `priority`, `mark` and `ecn` at any time; they hold for later packets. */
+ * change `pacing_rate`, `priority`, `mark` and `ecn` at any time, and `source` with
+ * `onramp_flow_from`; they hold for later packets. */
 typedef struct onramp_flow {
     /* The link of the flow. */
     uint64_t link;
@@ -269,7 +270,12 @@ typedef struct onramp_flow {
     /* ECN code point: 0 not-ECT, 1 ECT(1), 2 ECT(0), 3 CE. */
     uint8_t ecn;
     /* Set to 0. */
-    uint8_t reserved[7];
+    uint8_t reserved;
+    /* Number of the local address from which packets leave, which `onramp_flow_from` sets; 0: the
+     * system chooses the address. */
+    uint16_t source;
+    /* Set to 0. */
+    uint8_t reserved2[4];
 } onramp_flow;
 
 /* A message for `onramp_send`: one datagram, or several of `segment` bytes each. */
@@ -635,6 +641,27 @@ int onramp_flow_init(struct onramp_flow *flow,
                      const struct sockaddr *to,
                      socklen_t len);
 
+/* Makes packets of `flow` leave from the local address `from` of `len` bytes, a `sockaddr_in` or
+ * `sockaddr_in6` whose port number does not matter, and from the interface with the index
+ * `ifindex` (`if_nametoindex`). NULL, or an unspecified address, leaves the choice of the address
+ * to the system, and 0 that of the interface. A server whose socket is bound to no address has to
+ * answer from the address to which the request came (`IP_PKTINFO`, `IPV6_PKTINFO`).
+ *
+ * The kernel checks the address when it sends: packets from an address that is not of this machine
+ * are dropped (`ONRAMP_DROP_DEVICE_ERROR`, `ONRAMP_DROP_UNREACHABLE`).
+ *
+ * Returns 0. -EINVAL: one address is of IPv4, the other of IPv6. -EAFNOSUPPORT: `from` is neither.
+ * -EDQUOT: the process has asked for 32,767 other pairs of address and interface, which the
+ * library never forgets.
+ *
+ * # Safety
+ *
+ * `flow` may be read and written; `from` is NULL, or `len` bytes there may be read. */
+int onramp_flow_from(struct onramp_flow *flow,
+                     const struct sockaddr *from,
+                     socklen_t len,
+                     unsigned int ifindex);
+
 /* Sends messages of one flow, in order. Never waits. They enter the flow's port together; those
  * that were accepted and do not fit into the port enter it with the next call that sends, waits or
  * flushes. The bytes are copied before the call returns. If this thread is the first at an idle
@@ -654,14 +681,17 @@ int onramp_send(struct onramp_sender *sender,
                 size_t n);
 
 /* Sends messages as sendmmsg(2) does, with the same arguments: each to the address `msg_name`
- * (NULL: the peer of the socket), whose flow is a hash of the address. Knows the control messages
- * UDP_SEGMENT, IP_TOS and IPV6_TCLASS (only ECN), and SCM_TXTIME. Writes to `msg_len` of each
- * accepted message how many bytes it has. `flags`: MSG_DONTWAIT or 0, and MSG_NOSIGNAL. Without
- * MSG_DONTWAIT, waits until all messages are accepted and have entered their ports.
+ * (NULL: the peer of the socket). The flow of a message is a hash of that address and of the one
+ * that IP_PKTINFO or IPV6_PKTINFO names. Knows the control messages UDP_SEGMENT, IP_TOS and
+ * IPV6_TCLASS (only ECN), SCM_TXTIME, and IP_PKTINFO and IPV6_PKTINFO, which say from which local
+ * address and interface the message leaves, as `onramp_flow_from` does. Writes to `msg_len` of
+ * each accepted message how many bytes it has. `flags`: MSG_DONTWAIT or 0, and MSG_NOSIGNAL.
+ * Without MSG_DONTWAIT, waits until all messages are accepted and have entered their ports.
  *
  * Returns how many messages were accepted. If none was, an error as of `onramp_send`, or
  * -EOPNOTSUPP: a flag or control message is not known; -EAFNOSUPPORT: the address is not one of
- * IPv4 or IPv6; -EDEADLK: it would have to wait in a callback of a device.
+ * IPv4 or IPv6; -EDQUOT: too many sources, see `onramp_flow_from`; -EDEADLK: it would have to wait
+ * in a callback of a device.
  *
  * # Safety
  *

@@ -113,7 +113,8 @@ pub struct Options {
 
 /// Where packets go, and how qdiscs schedule them. A value: copy it freely, there is nothing to
 /// free. `onramp_flow_init` fills it; every sender of the same link may use it. The caller may
-/// change `pacing_rate`, `priority`, `mark` and `ecn` at any time; they hold for later packets.
+/// change `pacing_rate`, `priority`, `mark` and `ecn` at any time, and `source` with
+/// `onramp_flow_from`; they hold for later packets.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct FlowValue {
@@ -136,8 +137,15 @@ pub struct FlowValue {
     /// ECN code point: 0 not-ECT, 1 ECT(1), 2 ECT(0), 3 CE.
     pub ecn: u8,
     /// Set to 0.
-    pub reserved: [u8; 7],
+    pub reserved: u8,
+    /// Number of the local address from which packets leave, which `onramp_flow_from` sets; 0: the
+    /// system chooses the address.
+    pub source: u16,
+    /// Set to 0.
+    pub reserved2: [u8; 4],
 }
+
+const _: () = assert!(size_of::<FlowValue>() == 72, "programs have flows of this size");
 
 /// A message for `onramp_send`: one datagram, or several of `segment` bytes each.
 #[repr(C)]

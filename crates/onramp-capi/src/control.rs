@@ -5,6 +5,7 @@
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
 use crate::error::{Error, Result};
+use crate::source::Local;
 
 /// Length of a `sockaddr_in6`, bytes, the longest address.
 pub(crate) const ADDRESS_MAX: usize = 28;
@@ -50,6 +51,8 @@ pub(crate) struct Controls {
     pub(crate) ecn: Option<u8>,
     /// Earliest departure time, ns; 0: none.
     pub(crate) txtime_ns: u64,
+    /// Where the datagrams leave from; `None`: the system chooses.
+    pub(crate) from: Option<Local>,
 }
 
 /// Reads the control messages of a message.
@@ -93,10 +96,17 @@ impl Controls {
                 let data = array(data, 0).ok_or_else(|| wrong("SCM_TXTIME"))?;
                 self.txtime_ns = u64::from_ne_bytes(data);
             }
+            (libc::SOL_IP, libc::IP_PKTINFO) => {
+                self.from = Local::of_in_pktinfo(data).ok_or_else(|| wrong("IP_PKTINFO"))?;
+            }
+            (libc::SOL_IPV6, libc::IPV6_PKTINFO) => {
+                self.from = Local::of_in6_pktinfo(data).ok_or_else(|| wrong("IPV6_PKTINFO"))?;
+            }
             (level, kind) => {
                 let text = format!(
                     "a control message of level {level} and type {kind} is not supported; \
-                     supported are UDP_SEGMENT, IP_TOS, IPV6_TCLASS and SCM_TXTIME"
+                     supported are UDP_SEGMENT, IP_TOS, IPV6_TCLASS, SCM_TXTIME, IP_PKTINFO and \
+                     IPV6_PKTINFO"
                 );
                 return Err(Error::new(libc::EOPNOTSUPP, text));
             }
@@ -134,13 +144,27 @@ mod tests {
         let all = [
             message(libc::SOL_UDP, libc::UDP_SEGMENT, &1_200_u16.to_ne_bytes()),
             message(libc::SOL_IP, libc::IP_TOS, &[2]),
+            message(libc::SOL_IP, libc::IP_PKTINFO, &[0, 0, 0, 0, 127, 0, 0, 9, 0, 0, 0, 0]),
             message(libc::SOL_SOCKET, libc::SCM_TXTIME, &77_u64.to_ne_bytes()),
         ];
-        let right = Controls { segment: 1_200, ecn: Some(2), txtime_ns: 77 };
+        let from = Local::new(Ipv4Addr::new(127, 0, 0, 9).into(), 0);
+        let right = Controls { segment: 1_200, ecn: Some(2), txtime_ns: 77, from };
         assert_eq!(controls(&all.concat()).expect("they are right"), right);
         let v6 = message(libc::SOL_IPV6, libc::IPV6_TCLASS, &1_i32.to_ne_bytes());
         assert_eq!(controls(&v6).expect("it is right").ecn, Some(1));
         assert_eq!(controls(&[]).expect("there are none"), Controls::default());
+    }
+
+    /// As in the kernel, the last of several holds.
+    #[test]
+    fn the_last_source_holds() {
+        let six = [&Ipv6Addr::LOCALHOST.octets()[..], &3_u32.to_ne_bytes()].concat();
+        let six = message(libc::SOL_IPV6, libc::IPV6_PKTINFO, &six);
+        let none = message(libc::SOL_IP, libc::IP_PKTINFO, &[0; 12]);
+        let from = |bytes: &[u8]| controls(bytes).expect("they are right").from;
+        let right = Local::new(Ipv6Addr::LOCALHOST.into(), 3);
+        assert_eq!(from(&[none.clone(), six.clone()].concat()), right);
+        assert_eq!(from(&[six, none].concat()), None);
     }
 
     #[test]
@@ -149,11 +173,13 @@ mod tests {
         let tos = |tos: i32| message(libc::SOL_IP, libc::IP_TOS, &tos.to_ne_bytes());
         assert_eq!(errno(&tos(0x20)), libc::EOPNOTSUPP);
         assert_eq!(errno(&tos(-1)), libc::EOPNOTSUPP);
-        assert_eq!(errno(&message(libc::SOL_IP, libc::IP_PKTINFO, &[0; 12])), libc::EOPNOTSUPP);
+        assert_eq!(errno(&message(libc::SOL_IP, libc::IP_TTL, &[1; 4])), libc::EOPNOTSUPP);
         for name in [
             (libc::SOL_UDP, libc::UDP_SEGMENT),
             (libc::SOL_IP, libc::IP_TOS),
             (libc::SOL_SOCKET, libc::SCM_TXTIME),
+            (libc::SOL_IP, libc::IP_PKTINFO),
+            (libc::SOL_IPV6, libc::IPV6_PKTINFO),
         ] {
             assert_eq!(errno(&message(name.0, name.1, &[])), libc::EINVAL);
         }

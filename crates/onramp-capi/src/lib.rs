@@ -16,6 +16,7 @@
 //! | `sending` | a sender with what C adds: flows by value, completions in a list |
 //! | `bell` | a descriptor that becomes readable when a sender has room |
 //! | `control` | control messages of `sendmmsg`, and socket addresses |
+//! | `source` | the local addresses from which datagrams leave |
 //! | `stats` | the counters of a link as JSON |
 
 pub mod abi;
@@ -25,4 +26,5 @@ mod error;
 pub mod ffi;
 mod sending;
 mod shaper;
+mod source;
 mod stats;

@@ -4,17 +4,23 @@
 use std::collections::VecDeque;
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
-use std::net::{Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::num::NonZero;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Context;
 use std::time::Duration;
 
+use onramp::dev::Source;
 use onramp::{Completion, Flow, Link, Mapping, Sender};
 
 use crate::abi::FlowValue;
 use crate::bell::Bell;
 use crate::control::{self, ADDRESS_MAX};
 use crate::error::{Error, Result};
+use crate::source::{Local, SOURCE_MAX};
+
+/// Why a message of a link over devices has no source.
+const NO_SOURCES: &str = "a link over devices has no addresses from which packets leave";
 
 /// Most completions that wait for the caller. A sender with so many accepts no message: otherwise a
 /// caller that never reads them would fill the memory.
@@ -51,8 +57,17 @@ pub(crate) struct Message<'a> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Aim<'a> {
     Flow(&'a FlowValue),
-    /// The flow of this destination; `None`: of the peer to which the socket is connected.
-    Dest(Option<SocketAddr>),
+    /// The flow of this way.
+    Way(Way),
+}
+
+/// From where and to where a message without a flow goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Way {
+    /// `None`: to the peer to which the socket is connected.
+    pub(crate) dest: Option<SocketAddr>,
+    /// `None`: the system chooses.
+    pub(crate) from: Option<Local>,
 }
 
 /// A sender of a link.
@@ -63,8 +78,11 @@ pub(crate) struct Sending {
     /// For each port, a flow over IPv4 and one over IPv6. Packets of other flows of the port are
     /// made by them, and then get their own key and destination.
     patterns: Vec<[Flow; 2]>,
-    /// The destination of the last message without a flow, and its flow.
-    last: Option<(Option<SocketAddr>, Flow)>,
+    /// The way of the last message without a flow, and its flow.
+    last: Option<(Way, Flow)>,
+    /// Where the last message with a source left from. The senders of all threads look sources up
+    /// under one lock, so a sender asks only if this is not the one.
+    last_source: Option<(Local, Source)>,
     /// Whether packets of an earlier call wait in a cork, because they did not fit.
     corked: bool,
     completions: Option<Completions>,
@@ -85,7 +103,16 @@ impl Sending {
         if let Some(list) = completions.clone() {
             sender.on_complete(move |completion| lock(&list).push_back(completion));
         }
-        Self { sender, around, patterns, last: None, corked: false, completions, bell: None }
+        Self {
+            sender,
+            around,
+            patterns,
+            last: None,
+            last_source: None,
+            corked: false,
+            completions,
+            bell: None,
+        }
     }
 
     /// Makes a flow to the address in `bytes`; without bytes, to the peer of the socket.
@@ -98,8 +125,19 @@ impl Sending {
         address[..len].copy_from_slice(&bytes[..len]);
         let port = u32::try_from(flow.port()).unwrap_or(u32::MAX);
         let (link, key) = (self.around.id, flow.key());
-        let (pacing_rate, priority, mark, ecn, reserved) = (0, 0, 0, 0, [0; 7]);
-        Ok(FlowValue { link, key, pacing_rate, port, priority, mark, address, ecn, reserved })
+        Ok(FlowValue {
+            link,
+            key,
+            pacing_rate: 0,
+            port,
+            priority: 0,
+            mark: 0,
+            address,
+            ecn: 0,
+            reserved: 0,
+            source: 0,
+            reserved2: [0; 4],
+        })
     }
 
     fn check_dest(&self, dest: Option<SocketAddr>) -> Result<()> {
@@ -158,6 +196,7 @@ impl Sending {
                 let (pattern, dest) = pattern(&self.around, patterns, value)?;
                 let mut packet = sender.packet(pattern, message.payload)?;
                 packet.set_dest(dest);
+                packet.set_source(NonZero::new(value.source));
                 (packet.flow, packet.pacing_rate) = (value.key, value.pacing_rate);
                 (packet.priority, packet.mark) = (value.priority, value.mark);
                 packet.ecn = message.ecn.unwrap_or(value.ecn);
@@ -165,8 +204,8 @@ impl Sending {
                 packet.gso_size = message.gso_size();
                 sender.submit(pattern, packet).map_err(|rejected| rejected.why)?;
             }
-            Aim::Dest(dest) => {
-                let flow = self.flow_to(dest)?.clone();
+            Aim::Way(way) => {
+                let flow = self.flow_of(way)?.clone();
                 let mut packet = self.sender.packet(&flow, message.payload)?;
                 packet.ecn = message.ecn.unwrap_or(0);
                 (packet.txtime_ns, packet.cookie) = (message.txtime_ns, message.cookie);
@@ -187,24 +226,46 @@ impl Sending {
             self.end(false);
             let flow = match aim {
                 Aim::Flow(value) => pattern(&self.around, &self.patterns, value)?.0.clone(),
-                Aim::Dest(dest) => self.flow_to(dest)?.clone(),
+                Aim::Way(way) => self.flow_of(way)?.clone(),
             };
             self.sender.wait_room(&flow, message.payload.len());
         }
     }
 
-    /// Returns the flow of a destination. Its key is a hash, so nothing has to be kept for each
-    /// destination; the last flow is kept because many messages go to the same one in a row.
-    fn flow_to(&mut self, dest: Option<SocketAddr>) -> Result<&Flow> {
+    /// Returns the flow of a way. The key is a hash, so the sender keeps nothing for each
+    /// destination. It keeps the last flow, because many messages go the same way in a row.
+    fn flow_of(&mut self, way: Way) -> Result<&Flow> {
         let flow = match self.last.take() {
-            Some((last, flow)) if last == dest => flow,
-            _ => {
-                self.check_dest(dest)?;
-                let mapping = Mapping::Hash(self.around.hasher.hash_one(dest));
-                self.sender.flow_with(dest, mapping)
-            }
+            Some((last, flow)) if last == way => flow,
+            _ => self.new_flow(way)?,
         };
-        Ok(&self.last.insert((dest, flow)).1)
+        Ok(&self.last.insert((way, flow)).1)
+    }
+
+    fn new_flow(&mut self, way: Way) -> Result<Flow> {
+        let Way { dest, from } = way;
+        self.check_dest(dest)?;
+        let source = from.map(|from| self.source(from, dest)).transpose()?;
+        let mapping = Mapping::Hash(self.around.hasher.hash_one((dest, source)));
+        let flow = self.sender.flow_with(dest, mapping);
+        Ok(match source {
+            Some(source) => flow.with_source(source),
+            None => flow,
+        })
+    }
+
+    /// Returns the source of messages to `dest` that are to leave from `from`.
+    fn source(&mut self, from: Local, dest: Option<SocketAddr>) -> Result<Source> {
+        if !self.around.addressed {
+            return Err(Error::invalid(NO_SOURCES));
+        }
+        from.check(dest)?;
+        let source = match self.last_source {
+            Some((last, source)) if last == from => source,
+            _ => from.source()?,
+        };
+        self.last_source = Some((from, source));
+        Ok(source)
     }
 
     /// Waits until `bytes` of payload are likely to have room on the flow. Returns whether they do.
@@ -282,12 +343,20 @@ fn pattern<'a>(
         let text = "the flow belongs to another link; onramp_flow_init makes one of this link";
         return Err(Error::invalid(text));
     }
-    if value.ecn > 3 || value.reserved != [0; 7] {
+    if value.ecn > 3 || value.reserved != 0 || value.reserved2 != [0; 4] {
         let text = format!(
-            "the flow's ecn is {} and its reserved is {:?}; expected 0 to 3, and zeros",
-            value.ecn, value.reserved
+            "the flow's ecn is {}, its reserved is {} and its reserved2 is {:?}; expected 0 to 3, \
+             and zeros",
+            value.ecn, value.reserved, value.reserved2
         );
         return Err(Error::invalid(text));
+    }
+    if value.source > SOURCE_MAX {
+        let text = format!("the flow's source is {}; onramp_flow_from sets it", value.source);
+        return Err(Error::invalid(text));
+    }
+    if value.source > 0 && !around.addressed {
+        return Err(Error::invalid(NO_SOURCES));
     }
     let dest = control::address(&value.address)?;
     let pair = usize::try_from(value.port).ok().and_then(|port| patterns.get(port));
@@ -302,7 +371,32 @@ fn pattern<'a>(
     Ok((if dest.is_some_and(|dest| dest.is_ipv6()) { v6 } else { v4 }, dest))
 }
 
+/// Makes packets of a flow leave from the address in `bytes`, and from the interface. Without
+/// bytes, the system chooses the address.
+pub(crate) fn set_source(value: &mut FlowValue, bytes: &[u8], interface: u32) -> Result<()> {
+    let dest = control::address(&value.address)?;
+    let given = if bytes.is_empty() { None } else { control::address(bytes)? };
+    let any = match dest {
+        Some(SocketAddr::V6(to)) if to.ip().to_ipv4_mapped().is_none() => {
+            IpAddr::V6(Ipv6Addr::UNSPECIFIED)
+        }
+        _ => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+    };
+    let from = Local::new(given.map_or(any, |given| given.ip()), interface);
+    value.source = match from {
+        Some(from) => {
+            from.check(dest)?;
+            from.source()?.number().get()
+        }
+        None => 0,
+    };
+    Ok(())
+}
+
 /// Locks the list of completions. A panic leaves it whole.
 fn lock(list: &Completions) -> std::sync::MutexGuard<'_, VecDeque<Completion>> {
     list.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+#[cfg(test)]
+mod tests;

@@ -57,7 +57,8 @@ fn run(command: &mut Command) -> String {
     let texts =
         [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
     assert!(output.status.success(), "{shown}: {}\n{}{}", output.status, texts[0], texts[1]);
-    let [out, _] = texts;
+    let [out, err] = texts;
+    err.lines().filter_map(|line| line.strip_prefix("SKIP: ")).for_each(skip);
     out
 }
 
@@ -125,8 +126,8 @@ impl Installed {
 }
 
 /// Returns the programs that are tested.
-fn programs() -> [PathBuf; 4] {
-    ["tree.c", "link.c", "manual.c", "plus.cpp"].map(|name| here("tests/c").join(name))
+fn programs() -> [PathBuf; 5] {
+    ["tree.c", "link.c", "manual.c", "source.c", "plus.cpp"].map(|name| here("tests/c").join(name))
 }
 
 #[test]

@@ -12,7 +12,7 @@ use super::object::{self, Named, Object};
 use crate::abi::{CompletionValue, FlowValue, Msg, ONRAMP_COMPLETIONS};
 use crate::control::{self, ADDRESS_MAX};
 use crate::error::{Error, Result, entry};
-use crate::sending::{Aim, Message, Sending};
+use crate::sending::{Aim, Message, Sending, Way, set_source};
 use crate::shaper::reason_number;
 
 /// Bytes of a UDP datagram's payload, at most, over IPv4.
@@ -108,6 +108,41 @@ pub unsafe extern "C" fn onramp_flow_init(
         let made = unsafe { object::with(Sender::object(sender), |sender| sender.flow(bytes)) }?;
         // SAFETY: as the caller promises.
         unsafe { put(flow, made) };
+        Ok(0)
+    })
+}
+
+/// Makes packets of `flow` leave from the local address `from` of `len` bytes, a `sockaddr_in` or
+/// `sockaddr_in6` whose port number does not matter, and from the interface with the index
+/// `ifindex` (`if_nametoindex`). NULL, or an unspecified address, leaves the choice of the address
+/// to the system, and 0 that of the interface. A server whose socket is bound to no address has to
+/// answer from the address to which the request came (`IP_PKTINFO`, `IPV6_PKTINFO`).
+///
+/// The kernel checks the address when it sends: packets from an address that is not of this machine
+/// are dropped (`ONRAMP_DROP_DEVICE_ERROR`, `ONRAMP_DROP_UNREACHABLE`).
+///
+/// Returns 0. -EINVAL: one address is of IPv4, the other of IPv6. -EAFNOSUPPORT: `from` is neither.
+/// -EDQUOT: the process has asked for 32,767 other pairs of address and interface, which the
+/// library never forgets.
+///
+/// # Safety
+///
+/// `flow` may be read and written; `from` is NULL, or `len` bytes there may be read.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onramp_flow_from(
+    flow: *mut FlowValue,
+    from: *const libc::sockaddr,
+    len: libc::socklen_t,
+    ifindex: c_uint,
+) -> c_int {
+    entry(|| {
+        // SAFETY: as the caller promises.
+        let mut changed = *unsafe { value(flow.cast_const(), "flow") }?;
+        // SAFETY: as the caller promises.
+        let bytes = unsafe { address_bytes(from.cast(), len) }?;
+        set_source(&mut changed, bytes, ifindex)?;
+        // SAFETY: as the caller promises.
+        unsafe { put(flow, changed) };
         Ok(0)
     })
 }
@@ -223,14 +258,17 @@ fn all<M>(
 }
 
 /// Sends messages as sendmmsg(2) does, with the same arguments: each to the address `msg_name`
-/// (NULL: the peer of the socket), whose flow is a hash of the address. Knows the control messages
-/// UDP_SEGMENT, IP_TOS and IPV6_TCLASS (only ECN), and SCM_TXTIME. Writes to `msg_len` of each
-/// accepted message how many bytes it has. `flags`: MSG_DONTWAIT or 0, and MSG_NOSIGNAL. Without
-/// MSG_DONTWAIT, waits until all messages are accepted and have entered their ports.
+/// (NULL: the peer of the socket). The flow of a message is a hash of that address and of the one
+/// that IP_PKTINFO or IPV6_PKTINFO names. Knows the control messages UDP_SEGMENT, IP_TOS and
+/// IPV6_TCLASS (only ECN), SCM_TXTIME, and IP_PKTINFO and IPV6_PKTINFO, which say from which local
+/// address and interface the message leaves, as `onramp_flow_from` does. Writes to `msg_len` of
+/// each accepted message how many bytes it has. `flags`: MSG_DONTWAIT or 0, and MSG_NOSIGNAL.
+/// Without MSG_DONTWAIT, waits until all messages are accepted and have entered their ports.
 ///
 /// Returns how many messages were accepted. If none was, an error as of `onramp_send`, or
 /// -EOPNOTSUPP: a flag or control message is not known; -EAFNOSUPPORT: the address is not one of
-/// IPv4 or IPv6; -EDEADLK: it would have to wait in a callback of a device.
+/// IPv4 or IPv6; -EDQUOT: too many sources, see `onramp_flow_from`; -EDEADLK: it would have to wait
+/// in a callback of a device.
 ///
 /// # Safety
 ///
@@ -292,14 +330,15 @@ unsafe fn one(
     let control = header.msg_control.cast_const().cast::<u8>();
     // SAFETY: as the caller promises.
     let controls = unsafe { array(control, header.msg_controllen, "msg_control") }?;
-    let control::Controls { segment, ecn, txtime_ns } = control::controls(controls)?;
+    let control::Controls { segment, ecn, txtime_ns, from } = control::controls(controls)?;
     // SAFETY: as the caller promises.
     let payload = unsafe { payload(header.msg_iov, header.msg_iovlen, scratch) }?;
     let message = Message { payload, segment, ecn, txtime_ns, cookie: 0 };
+    let aim = Aim::Way(Way { dest, from });
     if waits {
-        sender.push_waiting(Aim::Dest(dest), &message)?;
+        sender.push_waiting(aim, &message)?;
     } else {
-        sender.push(Aim::Dest(dest), &message)?;
+        sender.push(aim, &message)?;
     }
     Ok(c_uint::try_from(payload.len()).unwrap_or(c_uint::MAX))
 }

@@ -126,8 +126,10 @@ static void like_sendmmsg(void)
     FAILS(EOPNOTSUPP, "flags", onramp_sendmmsg(sender, msgs, 1, MSG_OOB));
     memcpy(CMSG_DATA(second), &(int){0xb8}, sizeof(int));
     FAILS(EOPNOTSUPP, "DSCP", onramp_sendmmsg(sender, msgs, 1, 0));
+    second->cmsg_type = IP_TTL;
+    FAILS(EOPNOTSUPP, "level 0 and type 2", onramp_sendmmsg(sender, msgs, 1, 0));
     second->cmsg_type = IP_PKTINFO;
-    FAILS(EOPNOTSUPP, "level 0 and type 8", onramp_sendmmsg(sender, msgs, 1, 0));
+    FAILS(EINVAL, "IP_PKTINFO has 4 bytes", onramp_sendmmsg(sender, msgs, 1, 0));
     second->cmsg_len = 1;
     FAILS(EINVAL, "length 1", onramp_sendmmsg(sender, msgs, 1, 0));
     far.sin6_family = AF_UNIX;
@@ -575,8 +577,14 @@ static void misuse(void)
     flow.ecn = 4;
     FAILS(EINVAL, "ecn is 4", onramp_send(sender, &flow, &msg, 1));
     flow.ecn = 0;
-    flow.reserved[6] = 1;
-    FAILS(EINVAL, "reserved", onramp_send(sender, &flow, &msg, 1));
+    flow.reserved = 1;
+    FAILS(EINVAL, "reserved is 1", onramp_send(sender, &flow, &msg, 1));
+    flow.reserved = 0;
+    flow.reserved2[3] = 1;
+    FAILS(EINVAL, "reserved2 is [0, 0, 0, 1]", onramp_send(sender, &flow, &msg, 1));
+    flow.reserved2[3] = 0;
+    flow.source = 32768;
+    FAILS(EINVAL, "source is 32768", onramp_send(sender, &flow, &msg, 1));
     FAILS(EINVAL, "flow is NULL", onramp_sender_arm(sender, NULL, 1));
     FAILS(EINVAL, "onramp_sender is NULL", onramp_sender_fd(NULL));
     FAILS(EINVAL, "1 bytes", onramp_flow_init(&flow, sender, (struct sockaddr *)&here, 1));
