@@ -11,7 +11,7 @@ use std::task::Context;
 use std::time::Duration;
 
 use onramp::dev::Source;
-use onramp::{Completion, Flow, Link, Mapping, Sender};
+use onramp::{Completion, Flow, Instant, Link, Mapping, Sender};
 
 use crate::abi::FlowValue;
 use crate::bell::Bell;
@@ -206,11 +206,15 @@ impl Sending {
             }
             Aim::Way(way) => {
                 let flow = self.flow_of(way)?.clone();
-                let mut packet = self.sender.packet(&flow, message.payload)?;
-                packet.ecn = message.ecn.unwrap_or(0);
-                (packet.txtime_ns, packet.cookie) = (message.txtime_ns, message.cookie);
-                packet.gso_size = message.gso_size();
-                self.sender.submit(&flow, packet).map_err(|rejected| rejected.why)?;
+                let message = onramp::Message {
+                    payload: message.payload,
+                    segment: message.gso_size(),
+                    ecn: message.ecn,
+                    txtime: (message.txtime_ns > 0).then_some(Instant(message.txtime_ns)),
+                    cookie: message.cookie,
+                };
+                // A large message leaves without a copy, if nothing makes it wait.
+                self.sender.try_send_message(&flow, &message)?;
             }
         }
         Ok(())

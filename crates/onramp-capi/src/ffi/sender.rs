@@ -265,6 +265,9 @@ fn all<M>(
 /// each accepted message how many bytes it has. `flags`: MSG_DONTWAIT or 0, and MSG_NOSIGNAL.
 /// Without MSG_DONTWAIT, waits until all messages are accepted and have entered their ports.
 ///
+/// A call with one message of 4,096 bytes and more sends the message without a copy, if the port is
+/// idle and the qdisc (a fifo, `codel`, `fq_codel`, `sfq`, `fq`) lets the message leave at once.
+///
 /// Returns how many messages were accepted. If none was, an error as of `onramp_send`, or
 /// -EOPNOTSUPP: a flag or control message is not known; -EAFNOSUPPORT: the address is not one of
 /// IPv4 or IPv6; -EDQUOT: too many sources, see `onramp_flow_from`; -EDEADLK: it would have to wait
