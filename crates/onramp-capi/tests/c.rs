@@ -3,7 +3,7 @@
 
 use std::ffi::OsStr;
 use std::io::{BufRead as _, BufReader, Write as _};
-use std::net::UdpSocket;
+use std::net::{SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
@@ -235,7 +235,33 @@ fn the_server_of_the_examples_answers() {
     }
 }
 
-/// Datagrams of all sizes come back whole, also those that the link sends without a copy.
+/// The server has one thread, and answers from the address on which it was asked, in turn and also
+/// if the answers have to wait.
+#[test]
+fn the_server_of_the_examples_answers_from_where_it_was_asked() {
+    if !have(&["cc", "make"]) {
+        return;
+    }
+    let (server, client) = echo("qdisc add root tbf rate 8mbit burst 2000 limit 1000000");
+    let port = client.peer_addr().expect("it is connected").port();
+    let client = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+    client.set_read_timeout(Some(Duration::from_secs(60))).expect("a socket has a timeout");
+    for number in 0..30 {
+        let asked = SocketAddr::from(([127, 0, 0, 1 + number % 3 * 4], port));
+        client.send_to(&[number; 1_000], asked).expect("the server is there");
+    }
+    for number in 0..30 {
+        let mut answer = [0; 1_001];
+        let (len, from) = client.recv_from(&mut answer).expect("an answer comes");
+        let asked = SocketAddr::from(([127, 0, 0, 1 + answer[0] % 3 * 4], port));
+        assert_eq!((len, from), (1_000, asked), "answer {number}");
+    }
+    let tasks = format!("/proc/{}/task", server.0.id());
+    assert_eq!(fs::read_dir(tasks).expect("the server runs").count(), 1, "one thread");
+}
+
+/// Datagrams of all sizes come back whole. From 4,096 bytes on, and behind a qdisc that lets them
+/// through at once, the link sends them without a copy (the tests of `sending` show that it does).
 #[test]
 fn the_server_of_the_examples_answers_large_datagrams() {
     if !have(&["cc", "make"]) {
