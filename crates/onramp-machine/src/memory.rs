@@ -120,6 +120,8 @@ struct Line {
     sharers: Cores,
     shared_from: u64,
     shared_until: u64,
+    /// The copies that may still be on their way: to which core, and when each arrives.
+    coming: Vec<(u16, u64)>,
     /// The socket whose memory holds the line: that of the core which touched the line first.
     home: u16,
     /// Counts the writes, so that a thread that spins notices one.
@@ -140,6 +142,7 @@ impl Line {
             sharers: Cores::default(),
             shared_from: 0,
             shared_until: 0,
+            coming: Vec::new(),
             home,
             version: 0,
             spinners: Vec::new(),
@@ -157,8 +160,12 @@ impl Line {
         if let Some(owner) = owner {
             return Some(owner.from);
         }
-        let shares = access == Access::Load && self.sharers.has(core) && now < self.shared_until;
-        shares.then_some(0)
+        if access != Access::Load || !self.sharers.has(core) || now >= self.shared_until {
+            return None;
+        }
+        self.coming.retain(|(_, arrives)| *arrives > now);
+        let coming = self.coming.iter().rfind(|(to, _)| *to == core);
+        Some(coming.map_or(0, |(_, arrives)| *arrives))
     }
 
     /// Gives the line to a core that does not hold it as the access needs it. Returns how long the
@@ -184,7 +191,10 @@ impl Line {
                 self.held = Held::Owned;
                 self.owners.push_back(Owner { core, from: arrives, until: u64::MAX });
             }
-            (_, Held::Shared) => self.sharers.add(core),
+            (_, Held::Shared) => {
+                self.sharers.add(core);
+                self.coming.push((core, arrives));
+            }
             (_, Held::Nobody | Held::Owned) => {
                 self.sharers = Cores::only(core);
                 if let Some(owner) = self.owners.back() {
@@ -192,6 +202,7 @@ impl Line {
                 }
                 (self.held, self.shared_from) = (Held::Shared, arrives);
                 self.shared_until = u64::MAX;
+                self.coming.push((core, arrives));
             }
         }
         (begins - now, arrives)
@@ -482,6 +493,17 @@ mod tests {
         line.store(0, 1_000); // The prefetch; nobody waits for it.
         assert_eq!(line.store(0, 1_040), (61, 0), "the rest of the way");
         assert_eq!(line.store(0, 1_200), (1, 0), "it is there");
+    }
+
+    #[test]
+    fn a_copy_is_there_when_it_has_arrived() {
+        let mut line = Trial::new();
+        line.load(4, 0);
+        let (way, _) = line.load(0, 1_000); // A prefetch; nobody waits for it.
+        assert_eq!(line.load(0, 1_040), (way - 40 + 1, 0), "the rest of the way");
+        assert_eq!(line.load(0, 1_200), (1, 0), "it is there");
+        line.load(1, 2_000);
+        assert_eq!(line.load(0, 2_001), (1, 0), "the copy on the way is that of another core");
     }
 
     #[test]
