@@ -89,6 +89,7 @@ impl Scenario {
         let wrong = |why: onramp_core::ConfigError| Unknown::new(why.to_string());
         let kinds = Kinds::new(charged(&self.qdisc)).map_err(wrong)?;
         let pinned = |sender| (self.placement == Placement::Pinned).then_some(sender);
+        let run_ps = if design == Design::Onramp { software.run_ps } else { 0 };
         let fair = CREDITS_PER_PORT * u32::from(self.ports) / u32::from(self.threads);
         Ok(Cell {
             design,
@@ -100,9 +101,8 @@ impl Scenario {
             credits: Some(fair.clamp(CREDITS_MIN, CREDITS)),
             payload: self.payload.into(),
             local_ns: (software.program_ps + software.send_ps) / 1_000,
-            local_lines: 0,
             packet_ns: software.transmit_ps / 1_000,
-            burst_ns: software.doorbell_ps / 1_000,
+            burst_ns: (software.doorbell_ps + run_ps) / 1_000,
             warm_up_ns: u64::from(self.warm_up_us) * 1_000,
             window_ns: u64::from(self.measure_us) * 1_000,
             seed,
@@ -133,9 +133,13 @@ mod tests {
     #[test]
     fn the_load_decides() {
         let sent = |scenario: &Scenario| scenario.simulate_design("llist-queued", 3).unwrap().sent;
-        let base = sent(&scenario());
-        assert!(sent(&Scenario { ports: 1, ..scenario() }) < base, "half the ports");
-        assert!(sent(&Scenario { threads: 1, ..scenario() }) < base, "one thread");
+        // So many that one port is not enough for them.
+        let many = |ports| Scenario { threads: 12, ports, ..scenario() };
+        let base = sent(&many(2));
+        let half = sent(&many(1));
+        assert!(half < base, "half the ports: {half} of {base}");
+        let alone = sent(&Scenario { threads: 1, ..scenario() });
+        assert!(alone < base, "one thread: {alone} of {base}");
     }
 
     /// Senders that wait for the others to be ready leave these a processor.

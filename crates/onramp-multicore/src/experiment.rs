@@ -198,6 +198,8 @@ pub const EXPERIMENTS: &[Experiment] = &[
 /// Number of senders and of queues.
 const SENDERS: u16 = 240;
 const QUEUES: u16 = 30;
+/// Number of cores of the machine, which has two threads on each.
+const CORES: u16 = 240;
 /// Simulated time before the measurement and of the measurement, nanoseconds.
 const WARM_UP_NS: u64 = 300_000;
 const WINDOW_NS: u64 = 500_000;
@@ -251,25 +253,30 @@ impl Lab {
         let (enqueue, dequeue) = (ps(draw, "enqueue_fq")?, ps(draw, "dequeue_fq")?);
         // Half of the lines that an enqueue touches are the qdisc's, the others the flow's.
         let lines = parameters.count(draw, "qdisc_lines_enqueue")?;
-        let (own, flow) = (lines - lines / 2, lines / 2);
+        // Of these, `fq` charges one line of the flow itself.
+        let (own, flow) = (lines - lines / 2, (lines / 2).saturating_sub(1));
         let text = line("fq", enqueue, dequeue, own, flow);
         let kind = charged("fq").ok_or_else(|| Unknown::new("there is no fq".to_owned()))?;
         let wrong = |why: onramp_core::ConfigError| Unknown::new(why.to_string());
         let qdisc = Kinds::new([kind]).and_then(|kinds| kinds.spec(&text)).map_err(wrong)?;
-        let neighbours = parameters.draw(draw, "neighbours_pinned")?;
-        let senders = (0..SENDERS).map(|n| self.processor(n, neighbours)).collect();
+        let neighbours = parameters.draw(draw, "neighbours_pinned")? > 0.4;
+        // The middle stands for the low end, which the note calls the most likely.
+        let siblings = parameters.draw(draw, "sibling_busy_pinned")? > 0.5;
+        let used = u16::try_from(parameters.either(draw, "queues_used_pinned")?);
+        let queues = if self.is_pinned { used.unwrap_or(QUEUES) } else { QUEUES };
+        let place = |n| place(n, queues, neighbours, siblings);
+        let senders = (0..SENDERS).map(|n| self.is_pinned.then(|| place(n))).collect();
         let ns = |draw: &mut Draw, name: &str| Ok(parameters.picoseconds(draw, name)? / 1_000);
         Ok(Cell {
             design: self.design,
             manners: Manners::Linux,
             senders,
             load: Load::Stream,
-            queues: QUEUES.into(),
+            queues: queues.into(),
             qdisc,
             credits: Some(parameters.count(draw, "sndbuf_packets")?),
             payload: 120,
             local_ns: ns(draw, "syscall_and_udp")?,
-            local_lines: parameters.count(draw, "alloc_lines")? as usize,
             packet_ns: ns(draw, "driver_xmit")?,
             burst_ns: ns(draw, "doorbell")?,
             warm_up_ns: WARM_UP_NS,
@@ -277,14 +284,19 @@ impl Lab {
             seed,
         })
     }
+}
 
-    /// Returns the processor of a sender. The next sender uses the next queue, so if the senders of
-    /// one queue are neighbours (as with XPS), they lie side by side on the processors, and
-    /// otherwise the senders of neighbouring queues do.
-    fn processor(self, sender: u16, neighbours: f64) -> Option<u16> {
-        let each = SENDERS / QUEUES;
-        let side_by_side = sender % QUEUES * each + sender / QUEUES;
-        self.is_pinned.then_some(if neighbours > 0.4 { side_by_side } else { sender })
+/// Returns the processor of a sender. The next sender uses the next queue, so if the senders of one
+/// queue are neighbours (as with XPS), they lie side by side on the processors, and otherwise the
+/// senders of neighbouring queues do. If `siblings` is true, two senders share a core, on half of
+/// the cores; otherwise each has one of its own.
+fn place(sender: u16, queues: u16, neighbours: bool, siblings: bool) -> u16 {
+    let each = SENDERS / queues;
+    let at = if neighbours { sender % queues * each + sender / queues } else { sender };
+    match siblings {
+        // As Linux numbers them: the first threads of all cores, then the second ones.
+        true => at / 2 + at % 2 * CORES,
+        false => at,
     }
 }
 
@@ -303,6 +315,8 @@ fn figures(outcome: &Outcome, most: f64) -> BTreeMap<String, f64> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     /// Of the quickest measurement: a figure that is not simulated would have no row.
@@ -314,6 +328,26 @@ mod tests {
             let figure = figures.get(published.name);
             assert!(figure.is_some_and(|it| it.is_finite()), "{published:?}");
         }
+    }
+
+    /// What the text does not tell of pinned senders is drawn: their queues, their neighbours, and
+    /// whether they share cores.
+    #[test]
+    fn pinned_senders_are_placed_in_several_ways() {
+        let parameters = Parameters::linux_2025().unwrap();
+        let lab = Lab { design: Design::LlistQueued, is_pinned: true };
+        let cell = |seed| lab.cell(&parameters, &mut Draw::new(seed), seed).unwrap();
+        let ways = (0..40).map(|seed| {
+            let cell = cell(seed);
+            let places: BTreeSet<_> = cell.senders.iter().flatten().copied().collect();
+            assert_eq!(places.len(), usize::from(SENDERS), "each sender has its own processor");
+            let is_paired = places.last() >= Some(&CORES);
+            (cell.queues, is_paired, cell.senders[1] == Some(1))
+        });
+        let ways: BTreeSet<_> = ways.collect();
+        assert!(ways.len() >= 4, "{ways:?}");
+        assert_eq!(cell(0).queues, 30);
+        assert_eq!(cell(0).senders.last(), Some(&Some(SENDERS - 1)), "a core for each");
     }
 
     #[test]

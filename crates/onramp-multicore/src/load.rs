@@ -62,10 +62,12 @@ pub struct Software {
     pub qdisc_lines: u32,
     /// Lines of a flow that each enqueue and each dequeue of one of its packets touch.
     pub flow_lines: u32,
-    /// The driver's work for a packet.
+    /// The driver's work for a packet, and what it costs to free the packet.
     pub transmit_ps: u64,
     /// The driver's work for a burst.
     pub doorbell_ps: u64,
+    /// Onramp's work for an owner's run.
+    pub run_ps: u64,
     /// The work of the thread that gives a command, beside what it shares with other threads.
     pub command_ps: u64,
 }
@@ -271,8 +273,10 @@ impl Load {
     }
 
     fn link(&self, sent: &Arc<Sent>) -> Link {
-        let Software { transmit_ps, doorbell_ps, .. } = self.software;
-        let card = |_| Box::new(Card::new(transmit_ps, doorbell_ps, sent)) as Box<dyn Device>;
+        let Software { transmit_ps, doorbell_ps, run_ps, .. } = self.software;
+        // An owner rings the doorbell once in a run, mostly.
+        let burst_ps = doorbell_ps + run_ps;
+        let card = |_| Box::new(Card::new(transmit_ps, burst_ps, sent)) as Box<dyn Device>;
         let kind = charged(&self.qdisc).expect("checked before");
         let devices = (0..self.ports).map(card);
         let builder = Link::devices(devices).kind(kind).qdisc(&self.software.qdisc(&self.qdisc));

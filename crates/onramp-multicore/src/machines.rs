@@ -170,10 +170,19 @@ impl Description {
                 return Err(Unknown(format!("{name}: {low} to {high} is no interval")));
             }
         }
+        // A slice of no time would leave threads that share a processor no time at all, and a
+        // sibling makes no work faster.
+        for (name, least) in [("slice_ms", 0.001), ("smt", 1.0), ("smt_spin", 1.0)] {
+            let known = this.parameters().into_iter().find(|(known, _)| *known == name);
+            if let Some((_, parameter)) = known.filter(|(_, parameter)| parameter.low < least) {
+                return Err(Unknown(format!("{name}: {} is less than {least}", parameter.low)));
+            }
+        }
         let counts = [this.sockets, this.clusters, this.cores, this.threads];
-        if counts.contains(&0) || !this.line_bytes.is_power_of_two() {
-            let what =
-                "sockets, clusters, cores and threads are at least 1, line_bytes a power of 2";
+        let has_lines = this.line_bytes.is_power_of_two() && (16..=128).contains(&this.line_bytes);
+        if counts.contains(&0) || !has_lines {
+            let what = "sockets, clusters, cores and threads are at least 1, line_bytes is 16, 32, \
+                        64 or 128";
             return Err(Unknown(what.to_owned()));
         }
         let processors: u64 = counts.into_iter().map(u64::from).product();
@@ -222,6 +231,17 @@ impl Description {
 
     /// Draws a machine from the intervals.
     pub fn draw(&self, draw: &mut Draw) -> Machine {
+        let mut machine = self.draw_each(draw);
+        let costs = &mut machine.costs;
+        // Each cost is drawn by itself, but no line comes faster from farther away, and an
+        // unmodified one no slower than a modified one.
+        costs.far = costs.far.max(costs.near);
+        costs.remote = costs.remote.max(costs.far);
+        costs.remote_clean = costs.remote_clean.min(costs.remote);
+        machine
+    }
+
+    fn draw_each(&self, draw: &mut Draw) -> Machine {
         Machine {
             topology: Topology {
                 sockets: self.sockets,
@@ -284,6 +304,14 @@ mod tests {
             assert!(l1 <= l2 && l2 <= near && near <= remote, "{name}");
             assert!((1_000..2_000).contains(&smt) && slice > 1_000_000_000, "{name}");
         }
+        for (name, _) in MACHINES {
+            let described = Description::named(name).expect("described");
+            for seed in 1..200 {
+                let Costs { near, far, remote, remote_clean, .. } =
+                    described.draw(&mut Draw::new(seed)).costs;
+                assert!(near <= far && far <= remote && remote_clean <= remote, "{name} {seed}");
+            }
+        }
         let xeon = Description::named("xeon-6985p").unwrap().draw(&mut Draw::new(0));
         assert_eq!(xeon.topology.processors(), 480);
     }
@@ -300,6 +328,11 @@ mod tests {
         wrong("sockets = ", "sockets = 0 #", &["at least 1"]);
         wrong("low = ", "low = 1e9 #", &["is no interval"]);
         wrong("cores = ", "cores = 65535 #", &[" processors: expected at most 65535"]);
+        wrong("line_bytes = ", "line_bytes = 256 #", &["line_bytes is 16, 32, 64 or 128"]);
+        for (name, value) in [("slice_ms", "0"), ("smt", "0.5"), ("smt_spin", "0.9")] {
+            let at = format!("[{name}]\nlow = ");
+            wrong(&at, &format!("{at}{value} #"), &[name, value, "less than"]);
+        }
         wrong("[l2]\n", "[l2]\nunit = \"us\"\n", &["l2: unit \"us\"", "leave it out"]);
         let why = Description::named("xeon").unwrap_err().to_string();
         assert!(why.contains("\"xeon\"") && why.contains("xeon-6985p"), "{why}");

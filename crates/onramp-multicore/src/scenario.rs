@@ -128,15 +128,21 @@ impl Scenario {
         }
         let parameters = Parameters::onramp()?;
         let ps = |draw: &mut Draw, name: &str| parameters.picoseconds(draw, name);
+        // `fq` says itself which lines of a flow it touches.
+        let flow_lines = parameters.count(draw, "flow_lines")?;
+        let flow_lines = if self.qdisc == "fq" { 0 } else { flow_lines };
+        // What it costs to give a packet to the device and to free it, besides the driver's work.
+        let packet_ps = ps(draw, "transmit")? + ps(draw, "completion")?;
         Ok(Software {
             program_ps: ps(draw, "program")?,
             send_ps: ps(draw, "send")?,
             enqueue_ps: ps(draw, &format!("enqueue_{}", self.qdisc))?,
             dequeue_ps: ps(draw, &format!("dequeue_{}", self.qdisc))?,
             qdisc_lines: parameters.count(draw, "qdisc_lines")?,
-            flow_lines: parameters.count(draw, "flow_lines")?,
-            transmit_ps: ps(draw, "driver_xmit")?,
+            flow_lines,
+            transmit_ps: ps(draw, "driver_xmit")? + packet_ps,
             doorbell_ps: ps(draw, "doorbell")?,
+            run_ps: ps(draw, "owner_run")?,
             command_ps: ps(draw, "command")?,
         })
     }

@@ -66,3 +66,12 @@ pub fn prefetch_write<T: ?Sized>(place: &T) {
 pub fn prefetch<T: ?Sized>(place: &T) {
     sync::prefetch((&raw const *place).cast::<u8>());
 }
+
+/// Charges the simulated machine (`--cfg sim`) for code that reads and writes the value `place`.
+/// Elsewhere, does nothing. Qdiscs call this where they reach the state of a flow that another
+/// processor may have in its cache.
+#[inline]
+#[cfg_attr(sim, track_caller)]
+pub fn charge<T>(place: &T) {
+    sync::changes(place, size_of::<T>());
+}

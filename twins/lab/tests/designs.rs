@@ -50,7 +50,6 @@ fn cell(design: Design, manners: Manners) -> Cell {
         credits: None,
         payload: 120,
         local_ns: 400,
-        local_lines: 20,
         packet_ns: 60,
         burst_ns: 150,
         warm_up_ns: 50_000,
@@ -128,6 +127,19 @@ fn senders_need_no_processor_of_their_own() {
         let outcome = outcome(Cell { senders: vec![None; 24], queues: 4, qdisc, ..base });
         assert_eq!(outcome.submitted.len(), 24);
         assert!(outcome.sent > 0, "{}", design.name());
+    }
+}
+
+/// The device of every design reads the headers of its packets, as a driver does: a design whose
+/// owner has to fetch them from another processor waits for them.
+#[test]
+fn the_device_reads_its_packets() {
+    for design in [Design::BusylockQueued, Design::LlistQueued, Design::RingPerSender] {
+        let outcome = outcome(cell(design, Manners::Linux));
+        let mut sites = outcome.report.sites.iter();
+        let reads = sites.find(|site| site.location.file().ends_with("contention/simulated.rs"));
+        let reads = reads.map_or(0, |site| site.accesses);
+        assert!(reads >= outcome.sent / 2, "{}: {reads} of {}", design.name(), outcome.sent);
     }
 }
 

@@ -6,6 +6,7 @@
 //! measurements, the phases, and the counts of the device.
 
 use std::collections::BTreeMap;
+use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -19,7 +20,6 @@ use super::design::Visit;
 use super::drive::{Tally, Times, drive};
 use super::{Design, Load, Manners};
 use crate::Error;
-use crate::cell::Padded;
 use crate::lock::{Lock, Spin};
 use crate::lockstat::{LockCounts, LockRow};
 use crate::measure::{Departed, Gate, Latency, PhaseCell};
@@ -56,9 +56,6 @@ pub struct Cell {
     pub payload: usize,
     /// Local work of the sender before each packet: what the software above the qdisc does.
     pub local_ns: u64,
-    /// Number of cache lines that the sender reads and writes for each packet and that no other
-    /// thread uses.
-    pub local_lines: usize,
     /// Work of the device for each packet.
     pub packet_ns: u64,
     /// Work of the device for each call.
@@ -159,7 +156,7 @@ pub fn run(cell: &Cell) -> Result<Outcome, Error> {
     cell.design.open(threads, behind, None, Arc::new(stage))?
 }
 
-/// A device that works like [`Null`], and counts its packets.
+/// A device that works like [`Null`], reads the headers of its packets, and counts them.
 struct Counted {
     null: Null,
     departed: Departed,
@@ -177,6 +174,13 @@ impl Device for Counted {
         now: Instant,
     ) -> Transmitted {
         let offered = burst.len();
+        // A driver reads the headers, which lie in the first line of the payload.
+        let mut read = PacketList::new();
+        while let Some(packet) = burst.pop_front() {
+            black_box(packet.payload().first());
+            read.push_back(packet);
+        }
+        burst.append(&mut read);
         let transmitted = self.null.transmit(burst, done, now);
         let taken = u64::from(offered - burst.len());
         self.departed.add(taken);
@@ -225,14 +229,10 @@ struct Stage {
 struct Loaded<'a, W> {
     worker: W,
     stage: &'a Stage,
-    lines: Vec<Padded<u64>>,
 }
 
 impl<W: Worker> Worker for Loaded<'_, W> {
     fn prepare(&mut self) {
-        for line in &self.lines {
-            hook::change(&raw const line.0, size_of::<u64>());
-        }
         hook::work(self.stage.cell.local_ns);
     }
 
@@ -309,8 +309,7 @@ impl Stage {
             gives_way: self.gives_way,
             phase: &self.phase,
         };
-        let lines = (0..self.cell.local_lines).map(|_| Padded(0)).collect();
-        let mut worker = Loaded { worker: path.worker(&seat), stage: self, lines };
+        let mut worker = Loaded { worker: path.worker(&seat), stage: self };
         self.begin(thread);
         let payload = vec![0; (*payload).max(PAYLOAD_MIN)];
         let times = drive(&mut worker, payload, &seat, *load, &self.tallies[thread], &self.gate);

@@ -15,6 +15,7 @@ fn load() -> Load {
             flow_lines: 1,
             transmit_ps: 60_000,
             doorbell_ps: 100_000,
+            run_ps: 10_000,
             command_ps: 2_000_000,
         },
         threads: 6,

@@ -15,7 +15,7 @@
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 
-use onramp_queue::{Meta, Packet, PacketList, prefetch};
+use onramp_queue::{Meta, Packet, PacketList, charge, prefetch};
 
 use super::index::Index;
 
@@ -180,7 +180,9 @@ impl Flows {
 
     #[inline]
     pub(super) fn get_mut(&mut self, index: u32) -> &mut Flow {
-        &mut self.slab[index as usize]
+        let flow = &mut self.slab[index as usize];
+        charge(flow);
+        flow
     }
 
     /// Returns the number of flows, not counting that of the fast path.
@@ -238,8 +240,12 @@ impl Flows {
             return Found { index: self.recent.1, fresh: false, collected: 0 };
         }
         let hash = self.index.hash(key);
-        let slab = &self.slab;
-        if let Some(index) = self.index.find(hash, |index| slab[index as usize].key == key) {
+        let is = |index| {
+            let flow: &Flow = self.get(index);
+            charge(flow);
+            flow.key == key
+        };
+        if let Some(index) = self.index.find(hash, is) {
             self.recent = (key, index);
             return Found { index, fresh: false, collected: 0 };
         }
@@ -312,7 +318,7 @@ impl Flows {
     /// Adds a packet to a flow, sorted by time to send, behind packets with the same time.
     #[inline]
     pub(super) fn push(&mut self, index: u32, mut pkt: Packet, now_ns: u64) {
-        let flow = &mut self.slab[index as usize];
+        let flow = self.get_mut(index);
         let newest_ns = flow.queue.back().map_or(0, time_to_send_ns);
         if pkt.txtime_ns == 0 {
             // A packet normally counts as having come when its sender pushed it. But a packet that
