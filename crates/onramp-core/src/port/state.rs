@@ -206,9 +206,10 @@ impl<D: Device> PortState<D> {
                 break Stop::Quota;
             }
         };
-        // A run usually sends at most `QUOTA` packets. If more are left in `inbox`, move the oldest
-        // into the qdisc until `QUOTA` are left, so that the qdisc can schedule them.
-        self.enqueue(self.inbox.len().saturating_sub(QUOTA), true, run);
+        // A run usually sends at most `QUOTA` packets. If more are left in `inbox`, move them into
+        // the qdisc, so that it can schedule them, and because this processor has them in its
+        // caches: the next owner, on another one, would wait for each.
+        self.enqueue(u32::MAX, true, run);
         self.settle(stop, run)
     }
 

@@ -214,6 +214,7 @@ fn a_lease_does_not_meet_another_qdisc_at_its_place() {
     assert!(!lease.renew(ms(5)));
     leased.world.now = ms(6);
     leased.world.enqueue(100);
+    let _ = leased.world.settle();
     assert_eq!(leased.world.sent().len(), 100);
     leased.world.check();
 }
