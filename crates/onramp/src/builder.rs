@@ -607,11 +607,15 @@ impl LinkBuilder {
             ports_max,
             udp,
         };
-        Link::start(setup, devices, &self.runner_cpus).map_err(|error| match error {
-            StartError::Spawn(error) => BuildError::Runner(error),
-            StartError::Pin(cpu, error) => BuildError::Pin(cpu, error),
-            StartError::Rank(priority, error) => BuildError::Priority(priority, error),
-        })
+        Link::start(setup, devices, &self.runner_cpus).map_err(not_started)
+    }
+}
+
+fn not_started(error: StartError) -> BuildError {
+    match error {
+        StartError::Spawn(error) => BuildError::Runner(error),
+        StartError::Pin(cpu, error) => BuildError::Pin(cpu, error),
+        StartError::Rank(priority, error) => BuildError::Priority(priority, error),
     }
 }
 
