@@ -208,12 +208,12 @@ impl Place {
     /// Forgets the tables that all preferences share, if no preference has filters of kind `u32`
     /// any more.
     pub(super) fn forget_shared(&mut self, books: &mut Books) {
-        let is_left = self.groups.iter().any(|(name, it)| it.kind == "u32" && name.0 != SHARED);
-        if is_left {
-            return;
-        }
         let shared: Vec<_> = self.groups.range((SHARED, 0)..).map(|(name, _)| *name).collect();
-        shared.into_iter().for_each(|name| self.remove_group(name, books));
+        // Mostly there are none, and then no filter is looked at: there may be thousands.
+        let mut others = self.groups.iter().filter(|(name, _)| name.0 != SHARED);
+        if !shared.is_empty() && !others.any(|(_, group)| group.kind == "u32") {
+            shared.into_iter().for_each(|name| self.remove_group(name, books));
+        }
     }
 
     /// Removes a group with all of its filters, which count as removed by the line.
