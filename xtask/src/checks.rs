@@ -38,8 +38,6 @@ pub(crate) fn features() -> Outcome {
     }
     // One qdisc alone: its contract for every kind, and a program that embeds one.
     let (contract, embeds) = (["--test", "conformance"], ["--example", "embedded_qdisc"]);
-    lint("onramp-core", &contract)?;
-    lint("onramp", &embeds)?;
     let alone =
         |command: &str, package: &str| cargo(&[command, "-p", package, "--no-default-features"]);
     run(alone("test", "onramp-core").args(contract))?;

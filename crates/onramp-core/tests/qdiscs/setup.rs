@@ -469,8 +469,8 @@ fn a_tree_may_be_as_large_as_its_numbers_allow() {
     left.sort_unstable();
     assert_eq!(left, [1, 2, 3]);
 
-    let mut deep = setup(&["qdisc add dev e root handle 1: hfsc default 2710"]);
-    for minor in 1..=10_000 {
+    let mut deep = setup(&["qdisc add dev e root handle 1: hfsc default bb8"]);
+    for minor in 1..=3_000 {
         let above = if minor == 1 { String::new() } else { format!("{:x}", minor - 1) };
         let place = format!("parent 1:{above} classid 1:{minor:x}");
         deep.apply(&format!("class add dev e {place} hfsc ls rate 1mbit")).expect(&place);
