@@ -244,6 +244,7 @@ fn a_sweep_goes_on_where_it_stopped() {
         .iter()
         .map(|row| json!([row["scenario"]["threads"], row["scenario"]["ports"]]))
         .collect();
+    assert!(rows.iter().all(|row| row["design"] == "link"), "{rows:?}");
     assert_eq!(json!(cells), json!([[1, 1], [1, 2], [4, 1], [4, 2]]));
     // An earlier run had done one row, in which one figure is not what it would be again.
     let mut interrupted = all.clone();
@@ -259,6 +260,66 @@ fn a_sweep_goes_on_where_it_stopped() {
     assert_fails(&sweep("--ports 2,1 --resume"), 2, &["another sweep"]);
     fs::write(&file, "{}").expect("a file");
     assert_fails(&sweep("--ports 1,2 --resume"), 2, &["no result of a sweep"]);
+}
+
+#[test]
+fn a_sweep_compares_designs() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (scenario, file) = (small(folder.path()), folder.path().join("sweep.json"));
+    let sweep = |options: &str| {
+        run(&format!("sim sweep {scenario} --draws 1 --json {} {options}", file.display()))
+    };
+    let compare = "--ports 1,2 --designs llist,onramp";
+    let output = sweep(compare);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let table = stdout(&output);
+    assert!(table.contains("\n4 threads, 2 ports, llist: Mpps "), "{table}");
+    let all = read_json(&file);
+    let rows = all["rows"].as_array().expect("rows");
+    for row in rows {
+        assert_documented_keys("### Each row of `onramp.sim.sweep`", row);
+        assert!(row["draws"][0]["packets"].as_u64() > Some(10), "{row}");
+    }
+    let cell = |row: &Value| json!([row["scenario"]["ports"], row["design"]]);
+    let cells: Vec<_> = rows.iter().map(cell).collect();
+    assert_eq!(json!(cells), json!([[1, "llist"], [1, "onramp"], [2, "llist"], [2, "onramp"]]));
+    let locks = |row: &Value| row["draws"][0]["locks"].as_array().map(Vec::len);
+    assert_eq!((locks(&rows[0]), locks(&rows[1])), (Some(2), Some(0)), "each is simulated");
+
+    let mut interrupted = all.clone();
+    interrupted["rows"].as_array_mut().expect("rows").truncate(1);
+    fs::write(&file, interrupted.to_string()).expect("a file");
+    let output = sweep(&format!("{compare} --resume"));
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert_eq!(read_json(&file), all);
+    for other in ["onramp,llist", "llist"] {
+        let output = sweep(&format!("--ports 1,2 --resume --designs {other}"));
+        assert_fails(&output, 2, &["another sweep"]);
+    }
+    assert_fails(&sweep("--ports 1,2 --resume"), 2, &["another sweep"]);
+}
+
+/// Of several combinations, the first one would be simulated for long.
+#[test]
+fn a_sweep_checks_all_combinations_before_the_first() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let scenario = small(folder.path());
+    let sweep = |options: &str| {
+        let file = folder.path().join("sweep.json");
+        run(&format!("sim sweep {scenario} --draws 10000 --json {} {options}", file.display()))
+    };
+    let refused = |options: &str, words: &[&str]| {
+        let output = sweep(options);
+        assert_fails(&output, 2, words);
+        assert!(!stderr(&output).contains("draw 1"), "nothing is simulated: {}", stderr(&output));
+    };
+    refused("--threads 1,99", &["99 threads, 2 ports: ", "99 pinned threads, 32 processors"]);
+    let names = "--threads 1,2 --designs onramp,mutex";
+    refused(names, &["--designs: 1 threads, 2 ports, mutex: ", "llist-queued"]);
+    let near = SMALL.replace("ports = 2", "ports = 2\nspread = \"near\"");
+    fs::write(&scenario, near).expect("a file");
+    refused("--designs onramp", &["4 threads, 2 ports, onramp", "spread = \"turn\""]);
+    assert!(!folder.path().join("sweep.json").exists());
 }
 
 #[test]

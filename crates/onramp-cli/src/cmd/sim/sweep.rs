@@ -1,11 +1,12 @@
-//! The command `onramp sim sweep`: simulates a scenario with several numbers of threads and ports.
+//! The command `onramp sim sweep`: simulates a scenario with several numbers of threads and ports,
+//! and several designs.
 
 use std::fs;
 use std::path::PathBuf;
 
 use anyhow::{Context as _, Result};
 use onramp_lab::measure::Steps;
-use onramp_multicore::Scenario;
+use onramp_multicore::{Scenario, Unknown};
 use serde_json::{Value, json};
 
 use super::draws::{self, Common, Job, Subject};
@@ -16,7 +17,7 @@ use crate::output::{self, Output};
 use crate::report::json::pretty;
 use crate::watch;
 
-/// Simulate a load with several numbers of threads and ports
+/// Simulate a load with several numbers of threads and ports, and several designs
 ///
 /// Each combination is simulated as by `onramp sim run`. With --json, the file is written anew
 /// after each combination; --resume goes on after the last combination that is there. Ctrl-C ends
@@ -25,6 +26,7 @@ use crate::watch;
 #[command(after_help = "\
 Examples:
   onramp sim sweep udp-480 --threads 1,8,64,240,480 --ports 1,8,30,240
+  onramp sim sweep udp-480 --threads 64,480 --designs llist-queued,onramp
   onramp sim sweep udp-480 --threads 480 --ports 1,30 --draws 1 --json sweep.json
   onramp sim sweep udp-480 --threads 480 --ports 1,30 --draws 1 --json sweep.json --resume")]
 pub(crate) struct Args {
@@ -39,6 +41,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N,...", value_delimiter = ',',
           value_parser = whole::<u16>(1..=65_535))]
     ports: Vec<u16>,
+    /// Compare these designs of the laboratory (`onramp lab contention`) in each combination, each
+    /// with the same credits; `onramp` is Onramp in the same frame
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
+    designs: Vec<String>,
     #[command(flatten)]
     common: Common,
     /// Write the results as JSON to this file
@@ -49,10 +55,61 @@ pub(crate) struct Args {
     resume: bool,
 }
 
+/// What a row names instead of a design if packets go through a link.
+const LINK: &str = "link";
+
+/// A combination.
+struct Cell {
+    scenario: Scenario,
+    /// `None`: packets go through a link.
+    design: Option<String>,
+}
+
+impl Cell {
+    fn name(&self) -> String {
+        let Scenario { threads, ports, .. } = self.scenario;
+        let design = self.design.iter().map(|design| format!(", {design}"));
+        format!("{threads} threads, {ports} ports{}", design.collect::<String>())
+    }
+
+    fn subject(&self) -> Subject<'_> {
+        match &self.design {
+            None => Subject::Scenario(&self.scenario),
+            Some(design) => Subject::Design(&self.scenario, design),
+        }
+    }
+
+    /// Returns the row with the results of the draws.
+    fn row(&self, draws: &[Value]) -> Value {
+        json!({
+            "scenario": self.scenario,
+            "design": self.design.as_deref().unwrap_or(LINK),
+            "summary": summary::json(draws),
+            "draws": draws,
+        })
+    }
+
+    /// Whether a row is about this combination.
+    fn is_of(&self, row: &Value) -> bool {
+        let own = self.row(&[]);
+        ["scenario", "design"].iter().all(|key| own[key] == row[key])
+    }
+
+    /// Checks that the combination can be simulated. A simulation reads the scenario from the same
+    /// text.
+    fn check(&self) -> Result<()> {
+        let wrong = |option: &str, why: Unknown| usage(format!("{option}{}: {why}", self.name()));
+        Scenario::read(&self.scenario.text()).map_err(|why| wrong("", why))?;
+        let Some(design) = &self.design else { return Ok(()) };
+        self.scenario.check_design(design).map_err(|why| wrong("--designs: ", why))
+    }
+}
+
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> Result<()> {
     let base = draws::scenario(&args.scenario)?;
     let cells = cells(&base, args);
+    cells.iter().try_for_each(Cell::check)?;
     let mut rows = if args.resume { known(args, &cells)? } else { Vec::new() };
     let json_output = args.json.as_deref().map(Output::new).transpose()?;
     if json_output.as_ref().is_some_and(Output::is_stdout) {
@@ -63,14 +120,12 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let expected = draws::expected(draws::EACH, rest.len(), args.common.draws);
     let simulate = |steps: &mut Steps<'_>| -> Result<()> {
         for cell in rest {
-            let subject = Subject::Scenario(cell);
+            let subject = cell.subject();
             let jobs: Vec<_> = args.common.seeds().map(|seed| Job { subject, seed }).collect();
-            let name = format!("{} threads, {} ports", cell.threads, cell.ports);
-            let results = draws::in_steps(&name, &jobs, steps);
+            let results = draws::in_steps(&cell.name(), &jobs, steps);
             let is_whole = results.len() == draws;
             if !results.is_empty() {
-                let summary = summary::json(&results);
-                rows.push(json!({ "scenario": cell, "summary": summary, "draws": results }));
+                rows.push(cell.row(&results));
             }
             if !is_whole {
                 break;
@@ -84,16 +139,32 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let (simulated, outcome) =
         watch::measure(rest.len().saturating_mul(draws), expected, simulate)?;
     outcome.has_results(rows.len())?;
-    let printed = output::print(&format!("{}{}", text(&base, draws, &rows), outcome.text()));
+    let names: Vec<_> = cells.iter().map(Cell::name).collect();
+    let text = format!("{}\n{}{}", base.title, text(&names, draws, &rows), outcome.text());
+    let printed = output::print(&text);
     output::all([outcome.verdict(), simulated, printed])
 }
 
-/// Returns the combinations in the order in which they are simulated.
-fn cells(base: &Scenario, args: &Args) -> Vec<Scenario> {
+/// Returns the combinations in the order in which they are simulated: the designs of one load one
+/// after another.
+fn cells(base: &Scenario, args: &Args) -> Vec<Cell> {
     let or = |given: &[u16], own: u16| if given.is_empty() { vec![own] } else { given.to_vec() };
-    let (threads, ports) = (or(&args.threads, base.threads), or(&args.ports, base.ports));
-    let with = |threads, ports| Scenario { threads, ports, ..base.clone() };
-    threads.iter().flat_map(|n| ports.iter().map(move |ports| with(*n, *ports))).collect()
+    let designs = match &args.designs[..] {
+        [] => vec![None],
+        designs => designs.iter().cloned().map(Some).collect(),
+    };
+    let mut cells = Vec::new();
+    for threads in or(&args.threads, base.threads) {
+        for ports in or(&args.ports, base.ports) {
+            let scenario = Scenario { threads, ports, ..base.clone() };
+            let cell = |design: &Option<String>| Cell {
+                scenario: scenario.clone(),
+                design: design.clone(),
+            };
+            cells.extend(designs.iter().map(cell));
+        }
+    }
+    cells
 }
 
 fn document(args: &Args, rows: &[Value]) -> Value {
@@ -108,7 +179,7 @@ fn document(args: &Args, rows: &[Value]) -> Value {
 }
 
 /// Returns the rows of an earlier run of the same sweep; none if there is no file.
-fn known(args: &Args, cells: &[Scenario]) -> Result<Vec<Value>> {
+fn known(args: &Args, cells: &[Cell]) -> Result<Vec<Value>> {
     let Some(path) = args.json.as_deref().filter(|path| path.exists()) else {
         return Ok(Vec::new());
     };
@@ -120,8 +191,8 @@ fn known(args: &Args, cells: &[Scenario]) -> Result<Vec<Value>> {
     };
     let mut same = document(args, &[]);
     same["rows"] = Value::Null;
-    let fits = cells.len() >= rows.len()
-        && rows.iter().zip(cells).all(|(row, cell)| row["scenario"] == json!(cell));
+    let fits =
+        cells.len() >= rows.len() && rows.iter().zip(cells).all(|(row, cell)| cell.is_of(row));
     if found != same || !fits {
         let why = "it is the result of another sweep: remove it, or repeat that sweep's options";
         return Err(usage(format!("{}: {why}", named())));
@@ -129,13 +200,13 @@ fn known(args: &Args, cells: &[Scenario]) -> Result<Vec<Value>> {
     Ok(rows)
 }
 
-/// Returns the results for people. It tells the number of draws of a row if that is not `wanted`.
-fn text(base: &Scenario, wanted: usize, rows: &[Value]) -> String {
-    let mut text = format!("{}\n", base.title);
-    for row in rows {
+/// Returns the results for people: the rows of the combinations of these `names`. It tells the
+/// number of draws of a row if that is not `wanted`.
+fn text(names: &[String], wanted: usize, rows: &[Value]) -> String {
+    let mut text = String::new();
+    for (name, row) in names.iter().zip(rows) {
         let draws = row["draws"].as_array().map_or(&[][..], Vec::as_slice);
-        let scenario = &row["scenario"];
-        text.push_str(&format!("{} threads, {} ports", scenario["threads"], scenario["ports"]));
+        text.push_str(name);
         if draws.len() < wanted {
             text.push_str(&format!(", {} of {wanted} draws", draws.len()));
         }
