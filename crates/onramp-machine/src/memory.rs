@@ -197,6 +197,8 @@ impl Line {
             }
             (_, Held::Nobody | Held::Owned) => {
                 self.sharers = Cores::only(core);
+                // Those were copies of what was written over since.
+                self.coming.clear();
                 if let Some(owner) = self.owners.back() {
                     self.sharers.add(owner.core);
                 }
@@ -504,6 +506,12 @@ mod tests {
         assert_eq!(line.load(0, 1_200), (1, 0), "it is there");
         line.load(1, 2_000);
         assert_eq!(line.load(0, 2_001), (1, 0), "the copy on the way is that of another core");
+        for round in 3..100 {
+            line.store(4, round * 1_000);
+            line.load(0, round * 1_000 + 300);
+            line.load(1, round * 1_000 + 600);
+        }
+        assert!(line.0.lines.iter().all(|line| line.coming.len() <= 2), "old copies are forgotten");
     }
 
     #[test]

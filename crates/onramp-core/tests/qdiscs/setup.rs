@@ -468,7 +468,18 @@ fn a_tree_may_be_as_large_as_its_numbers_allow() {
     let mut left = out(&mut tree);
     left.sort_unstable();
     assert_eq!(left, [1, 2, 3]);
+}
 
+/// The numbers allow more levels, but each class counts for all classes above it. The stack is
+/// small, so that code which calls itself for each level fails with 3,000 levels, as it would with
+/// 10,000 in the 2 MiB of a thread.
+#[test]
+fn a_tree_may_be_deep() {
+    let builder = std::thread::Builder::new().stack_size(640 << 10);
+    builder.spawn(build_deep).expect("a thread").join().expect("no panic");
+}
+
+fn build_deep() {
     let mut deep = setup(&["qdisc add dev e root handle 1: hfsc default bb8"]);
     for minor in 1..=3_000 {
         let above = if minor == 1 { String::new() } else { format!("{:x}", minor - 1) };
