@@ -370,6 +370,20 @@ fn published_figures_stand_beside_predictions() {
     let (before, after) = (rate("before, pinned"), rate("after, pinned"));
     assert_eq!((before[0], after[0]), (41e6, 57e6));
     assert!(before[1] < after[1], "the list is faster: {rows:?}");
+    assert_eq!(rate("after, pinned, locks sampled"), [54e6, after[1]]);
+    let waits = rows.iter().filter(|row| {
+        row["name"].as_str().is_some_and(|name| name.ends_with("lock, contended_per_second"))
+    });
+    let waits: Vec<_> = waits.map(|row| row["predicted"].as_f64()).collect();
+    assert_eq!(waits.len(), 3, "the busylock and the root lock before, the root lock after");
+    assert!(waits.iter().all(|wait| *wait > Some(100.0)), "{waits:?}");
+    let unpredicted = results["unpredicted"].as_array().expect("figures");
+    unpredicted.iter().for_each(|figure| {
+        assert_documented_keys("### Each of `unpredicted`", figure);
+    });
+    let first = &unpredicted[0];
+    assert_eq!(first["name"], "after, pinned, slab allocator, contended_per_second");
+    assert_eq!(first["published"], 6_559.0);
     let output = run("sim published --only 2009-udp --draws 1 --json -");
     let results: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     let says = |row: &Value| (row["published"].as_f64(), row["says"].as_str().map(str::to_owned));
