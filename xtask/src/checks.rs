@@ -405,5 +405,6 @@ pub(crate) fn aarch64() -> Outcome {
     toolchain::bring(&toolchain)?;
     toolchain::target(&toolchain, target)?;
     let check = ["check", "--workspace", "--locked", "--target", target];
-    run(cargo_of(&toolchain, &check).args(["--target-dir", "target/oldest"]))
+    let mut check = cargo_of(&toolchain, &check);
+    run(check.args(["--target-dir", "target/oldest"]).env("RUSTFLAGS", "-D warnings"))
 }
