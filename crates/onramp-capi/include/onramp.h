@@ -197,7 +197,8 @@ typedef struct onramp_options {
     uint32_t credit_packets;
     /* Most bytes of payload of a sender in flight; 0: 1 MiB. */
     uint32_t credit_bytes;
-    /* Largest packet on the wire, link header included, bytes; 0: as the device says. */
+    /* Largest packet on the wire, link header included, bytes, 68 or more; 0: as the device says.
+     * Qdiscs derive their quantum from it. It does not bound the length of messages. */
     uint32_t mtu;
     /* Most time that packets of a sender wait in the link, microseconds: the sender may have as
      * many bytes in flight as leave in this time at their present rate, but two packets in any
@@ -532,7 +533,8 @@ int onramp_link_free(struct onramp_link *link);
  * `timeout_ns`, and drops the rest (`ONRAMP_DROP_PURGED`), whose number it writes to `purged`
  * (NULL: not wanted). Then the threads of the link end.
  *
- * Returns 0 if all packets have left. -ETIMEDOUT: some were dropped, or a device still blocks.
+ * Returns 0 if all packets have left or were dropped by a qdisc or a device (`onramp_link_stats`
+ * tells which). -ETIMEDOUT: the call dropped some, or a device still blocks.
  *
  * # Safety
  *
@@ -630,7 +632,8 @@ int onramp_sender_free(struct onramp_sender *sender);
  * to the device of the caller's. Packets of one flow that one sender sends keep their order, as
  * far as the qdisc keeps it. Make a flow once for each connection, not for each packet.
  *
- * Returns 0.
+ * Returns 0. -EAFNOSUPPORT: the address is not one of IPv4 or IPv6, or it is one of IPv6 and the
+ * socket is of IPv4. -EINVAL: its port number is 0, or the link is over devices.
  *
  * # Safety
  *
@@ -669,7 +672,8 @@ int onramp_flow_from(struct onramp_flow *flow,
  *
  * Returns how many messages were accepted. If none was: -EAGAIN, no room (`onramp_sender_wait`);
  * -EMSGSIZE, too large; -EPIPE, the link is closed; -EOWNERDEAD, the flow's port is dead;
- * -ENOBUFS, completions wait; -EINVAL.
+ * -ENOBUFS, completions wait; -EDESTADDRREQ, the flow has no address and the socket is not
+ * connected; -EINVAL.
  *
  * # Safety
  *
@@ -692,9 +696,9 @@ int onramp_send(struct onramp_sender *sender,
  * idle and the qdisc (a fifo, `codel`, `fq_codel`, `sfq`, `fq`) lets the message leave at once.
  *
  * Returns how many messages were accepted. If none was, an error as of `onramp_send`, or
- * -EOPNOTSUPP: a flag or control message is not known; -EAFNOSUPPORT: the address is not one of
- * IPv4 or IPv6; -EDQUOT: too many sources, see `onramp_flow_from`; -EDEADLK: it would have to wait
- * in a callback of a device.
+ * -EOPNOTSUPP: a flag or control message is not known; -EAFNOSUPPORT: the socket cannot send to an
+ * address of this family; -EINVAL: the address has the port number 0; -EDQUOT: too many sources,
+ * see `onramp_flow_from`; -EDEADLK: it would have to wait in a callback of a device.
  *
  * # Safety
  *
@@ -749,8 +753,11 @@ int onramp_sender_arm(struct onramp_sender *sender, const struct onramp_flow *fl
  * `sender` comes from `onramp_sender_new`. */
 int onramp_sender_flush(struct onramp_sender *sender, uint64_t timeout_ns);
 
-/* Returns how many packets of the sender are in flight: accepted, and not yet seen to have left or
- * to have been dropped.
+/* Returns how many packets of the sender are in flight: accepted, and neither sent nor dropped
+ * yet. Looks which have left since the last call, and never waits; may send packets that had not
+ * fitted into their port. A program with one thread and a loop around epoll learns by it that all
+ * have left: it calls `onramp_link_run` when the descriptor of `onramp_link_fd` is readable, and
+ * then this function, until it returns 0.
  *
  * # Safety
  *

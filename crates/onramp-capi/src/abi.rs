@@ -100,7 +100,8 @@ pub struct Options {
     pub credit_packets: u32,
     /// Most bytes of payload of a sender in flight; 0: 1 MiB.
     pub credit_bytes: u32,
-    /// Largest packet on the wire, link header included, bytes; 0: as the device says.
+    /// Largest packet on the wire, link header included, bytes, 68 or more; 0: as the device says.
+    /// Qdiscs derive their quantum from it. It does not bound the length of messages.
     pub mtu: u32,
     /// Most time that packets of a sender wait in the link, microseconds: the sender may have as
     /// many bytes in flight as leave in this time at their present rate, but two packets in any

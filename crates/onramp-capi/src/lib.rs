@@ -16,12 +16,14 @@
 //! | `sending` | a sender with what C adds: flows by value, completions in a list |
 //! | `bell` | a descriptor that becomes readable when a sender has room |
 //! | `control` | control messages of `sendmmsg`, and socket addresses |
+//! | `end` | the destinations to which the sockets of a link can send |
 //! | `source` | the local addresses from which datagrams leave |
 //! | `stats` | the counters of a link as JSON |
 
 pub mod abi;
 mod bell;
 mod control;
+mod end;
 mod error;
 pub mod ffi;
 mod sending;

@@ -16,6 +16,7 @@ use onramp::{Completion, Flow, Instant, Link, Mapping, Sender};
 use crate::abi::FlowValue;
 use crate::bell::Bell;
 use crate::control::{self, ADDRESS_MAX};
+use crate::end::End;
 use crate::error::{Error, Result};
 use crate::source::{Local, SOURCE_MAX};
 
@@ -35,11 +36,40 @@ pub(crate) struct Around {
     pub(crate) link: Link,
     /// The number of the link, by which its flows are recognised.
     pub(crate) id: u64,
-    /// Whether packets have destinations: the link sends through sockets.
-    pub(crate) addressed: bool,
+    /// The socket of each port; none if the link sends through devices, whose packets have no
+    /// destinations.
+    pub(crate) ends: Arc<[End]>,
     /// Hashes destinations to flows, for all senders alike. Its keys are random, so nobody can
     /// choose addresses that share a flow.
     pub(crate) hasher: RandomState,
+}
+
+impl Around {
+    /// Whether packets have destinations.
+    fn addressed(&self) -> bool {
+        !self.ends.is_empty()
+    }
+
+    /// Refuses a destination if packets have none.
+    fn check_addressed(&self, dest: Option<SocketAddr>) -> Result<()> {
+        if dest.is_none() || self.addressed() {
+            return Ok(());
+        }
+        Err(Error::invalid("a link over devices has no addresses; pass NULL as the destination"))
+    }
+
+    /// Refuses a destination to which the socket of this port cannot send. `None`: the peer of the
+    /// socket.
+    fn check_dest(&self, port: usize, dest: Option<SocketAddr>) -> Result<()> {
+        let Some(end) = self.ends.get(port) else { return Ok(()) };
+        if end.sends_to(dest) {
+            return Ok(());
+        }
+        end.why_not(port, dest, || {
+            let socket = self.link.socket(port);
+            socket.is_some_and(|socket| socket.peer_addr().is_ok())
+        })
+    }
 }
 
 /// One message to send.
@@ -118,8 +148,13 @@ impl Sending {
     /// Makes a flow to the address in `bytes`; without bytes, to the peer of the socket.
     pub(crate) fn flow(&self, bytes: &[u8]) -> Result<FlowValue> {
         let dest = if bytes.is_empty() { None } else { control::address(bytes)? };
-        self.check_dest(dest)?;
+        self.around.check_addressed(dest)?;
         let flow = self.sender.flow(dest);
+        // A flow to no address may serve only to wait for room, so a missing peer is an error of
+        // the call that sends.
+        if let Some(dest) = dest {
+            self.around.check_dest(flow.port(), Some(dest))?;
+        }
         let mut address = [0; ADDRESS_MAX];
         let len = bytes.len().min(if dest.is_some() { ADDRESS_MAX } else { 0 });
         address[..len].copy_from_slice(&bytes[..len]);
@@ -138,13 +173,6 @@ impl Sending {
             source: 0,
             reserved2: [0; 4],
         })
-    }
-
-    fn check_dest(&self, dest: Option<SocketAddr>) -> Result<()> {
-        if dest.is_none() || self.around.addressed {
-            return Ok(());
-        }
-        Err(Error::invalid("a link over devices has no addresses; pass NULL as the destination"))
     }
 
     /// Begins a call that sends `count` messages. They enter their ports together at
@@ -194,6 +222,9 @@ impl Sending {
         match aim {
             Aim::Flow(value) => {
                 let (pattern, dest) = pattern(&self.around, patterns, value)?;
+                if dest.is_none() {
+                    self.around.check_dest(pattern.port(), None)?;
+                }
                 let mut packet = sender.packet(pattern, message.payload)?;
                 packet.set_dest(dest);
                 packet.set_source(NonZero::new(value.source));
@@ -248,10 +279,11 @@ impl Sending {
 
     fn new_flow(&mut self, way: Way) -> Result<Flow> {
         let Way { dest, from } = way;
-        self.check_dest(dest)?;
+        self.around.check_addressed(dest)?;
         let source = from.map(|from| self.source(from, dest)).transpose()?;
         let mapping = Mapping::Hash(self.around.hasher.hash_one((dest, source)));
         let flow = self.sender.flow_with(dest, mapping);
+        self.around.check_dest(flow.port(), dest)?;
         Ok(match source {
             Some(source) => flow.with_source(source),
             None => flow,
@@ -260,7 +292,7 @@ impl Sending {
 
     /// Returns the source of messages to `dest` that are to leave from `from`.
     fn source(&mut self, from: Local, dest: Option<SocketAddr>) -> Result<Source> {
-        if !self.around.addressed {
+        if !self.around.addressed() {
             return Err(Error::invalid(NO_SOURCES));
         }
         from.check(dest)?;
@@ -312,7 +344,12 @@ impl Sending {
         done
     }
 
-    pub(crate) fn in_flight(&self) -> usize {
+    /// Returns how many packets are still on their way. Looks which have left since the last call.
+    pub(crate) fn in_flight(&mut self) -> usize {
+        // What did not fit into its port enters it now: a program that only asks until nothing is
+        // in flight makes no other call that would submit it.
+        self.end(false);
+        self.sender.reclaim();
         self.sender.in_flight() as usize
     }
 
@@ -359,7 +396,7 @@ fn pattern<'a>(
         let text = format!("the flow's source is {}; onramp_flow_from sets it", value.source);
         return Err(Error::invalid(text));
     }
-    if value.source > 0 && !around.addressed {
+    if value.source > 0 && !around.addressed() {
         return Err(Error::invalid(NO_SOURCES));
     }
     let dest = control::address(&value.address)?;

@@ -253,8 +253,9 @@ fn the_server_of_the_examples_answers_from_where_it_was_asked() {
     for number in 0..30 {
         let mut answer = [0; 1_001];
         let (len, from) = client.recv_from(&mut answer).expect("an answer comes");
-        let asked = SocketAddr::from(([127, 0, 0, 1 + answer[0] % 3 * 4], port));
+        let asked = SocketAddr::from(([127, 0, 0, 1 + number % 3 * 4], port));
         assert_eq!((len, from), (1_000, asked), "answer {number}");
+        assert_eq!(answer[..len], [number; 1_000], "answer {number}");
     }
     let tasks = format!("/proc/{}/task", server.0.id());
     assert_eq!(fs::read_dir(tasks).expect("the server runs").count(), 1, "one thread");

@@ -18,12 +18,15 @@ use super::device::{self, Called, Device, refuse_inside};
 use super::memory::{TextPlace, array, optional_text, put, text, value, wanted};
 use super::object::{self, Named, Object};
 use crate::abi::{ONRAMP_ABI, ONRAMP_MANUAL, ONRAMP_NO_GSO, ONRAMP_TXTIME, Options};
+use crate::end::End;
 use crate::error::{Error, Result, entry};
 use crate::sending::Around;
 use crate::{shaper, stats};
 
 /// Bytes in flight of a sender if the caller sets only the packets.
 const CREDIT_BYTES: u32 = 1 << 20;
+/// The least `mtu` of the options, bytes: the longest header of IPv4 and 8 bytes fit (RFC 791).
+const MTU_MIN: u32 = 68;
 /// Packets in flight of a sender if the caller sets only the bytes.
 const CREDIT_PACKETS: u32 = 96;
 
@@ -73,6 +76,14 @@ unsafe fn read(options: *const Options) -> Result<Option<Options>> {
         );
         return Err(Error::invalid(text));
     }
+    if (1..MTU_MIN).contains(&options.mtu) {
+        let text = format!(
+            "mtu of the options is {}; expected the length of the largest packet, {MTU_MIN} or \
+             more, such as 1514, or 0",
+            options.mtu
+        );
+        return Err(Error::invalid(text));
+    }
     Ok(Some(*options))
 }
 
@@ -85,7 +96,6 @@ unsafe fn build(
     link: *mut *mut Link,
     mut builder: LinkBuilder,
     options: Option<Options>,
-    addressed: bool,
 ) -> Result<usize> {
     static IDS: AtomicU64 = AtomicU64::new(1);
     if let Some(options) = options {
@@ -110,7 +120,9 @@ unsafe fn build(
     let core = builder.build()?;
     // Relaxed: each link only needs another number.
     let id = IDS.fetch_add(1, Relaxed);
-    let around = Around { link: core, id, addressed, hasher: RandomState::new() };
+    let sockets = (0..core.ports()).map_while(|port| core.socket(port));
+    let ends = sockets.map(|socket| End::of(socket)).collect();
+    let around = Around { link: core, id, ends, hasher: RandomState::new() };
     // SAFETY: as the caller promises.
     unsafe { put(link, Object::new(around).cast()) };
     Ok(0)
@@ -173,7 +185,7 @@ pub unsafe extern "C" fn onramp_link_sockets(
         let udp = UdpOptions { gso, txtime, ..UdpOptions::default() };
         let builder = Core::sockets(sockets.collect::<Result<Vec<_>>>()?).udp_options(udp);
         // SAFETY: as the caller promises.
-        unsafe { build(link, builder, options, true) }
+        unsafe { build(link, builder, options) }
     })
 }
 
@@ -211,7 +223,7 @@ pub unsafe extern "C" fn onramp_link_devices(
             made.push(Box::new(called.map_err(|error| error.at(format_args!("device {at}")))?));
         }
         // SAFETY: as the caller promises.
-        unsafe { build(link, Core::devices(made), options, false) }?;
+        unsafe { build(link, Core::devices(made), options) }?;
         device::take(&taken);
         Ok(0)
     })
@@ -241,7 +253,8 @@ pub unsafe extern "C" fn onramp_link_free(link: *mut Link) -> c_int {
 /// `timeout_ns`, and drops the rest (`ONRAMP_DROP_PURGED`), whose number it writes to `purged`
 /// (NULL: not wanted). Then the threads of the link end.
 ///
-/// Returns 0 if all packets have left. -ETIMEDOUT: some were dropped, or a device still blocks.
+/// Returns 0 if all packets have left or were dropped by a qdisc or a device (`onramp_link_stats`
+/// tells which). -ETIMEDOUT: the call dropped some, or a device still blocks.
 ///
 /// # Safety
 ///

@@ -87,7 +87,8 @@ pub unsafe extern "C" fn onramp_sender_free(sender: *mut Sender) -> c_int {
 /// to the device of the caller's. Packets of one flow that one sender sends keep their order, as
 /// far as the qdisc keeps it. Make a flow once for each connection, not for each packet.
 ///
-/// Returns 0.
+/// Returns 0. -EAFNOSUPPORT: the address is not one of IPv4 or IPv6, or it is one of IPv6 and the
+/// socket is of IPv4. -EINVAL: its port number is 0, or the link is over devices.
 ///
 /// # Safety
 ///
@@ -194,7 +195,8 @@ unsafe fn payload(iov: *const libc::iovec, n: usize, scratch: &mut Vec<u8>) -> R
 ///
 /// Returns how many messages were accepted. If none was: -EAGAIN, no room (`onramp_sender_wait`);
 /// -EMSGSIZE, too large; -EPIPE, the link is closed; -EOWNERDEAD, the flow's port is dead;
-/// -ENOBUFS, completions wait; -EINVAL.
+/// -ENOBUFS, completions wait; -EDESTADDRREQ, the flow has no address and the socket is not
+/// connected; -EINVAL.
 ///
 /// # Safety
 ///
@@ -269,9 +271,9 @@ fn all<M>(
 /// idle and the qdisc (a fifo, `codel`, `fq_codel`, `sfq`, `fq`) lets the message leave at once.
 ///
 /// Returns how many messages were accepted. If none was, an error as of `onramp_send`, or
-/// -EOPNOTSUPP: a flag or control message is not known; -EAFNOSUPPORT: the address is not one of
-/// IPv4 or IPv6; -EDQUOT: too many sources, see `onramp_flow_from`; -EDEADLK: it would have to wait
-/// in a callback of a device.
+/// -EOPNOTSUPP: a flag or control message is not known; -EAFNOSUPPORT: the socket cannot send to an
+/// address of this family; -EINVAL: the address has the port number 0; -EDQUOT: too many sources,
+/// see `onramp_flow_from`; -EDEADLK: it would have to wait in a callback of a device.
 ///
 /// # Safety
 ///
@@ -441,8 +443,11 @@ fn done_in_time(done: bool, what: &str, timeout_ns: u64) -> Result<usize> {
     Err(Error::new(libc::ETIMEDOUT, format!("{what} after {timeout_ns} ns")))
 }
 
-/// Returns how many packets of the sender are in flight: accepted, and not yet seen to have left or
-/// to have been dropped.
+/// Returns how many packets of the sender are in flight: accepted, and neither sent nor dropped
+/// yet. Looks which have left since the last call, and never waits; may send packets that had not
+/// fitted into their port. A program with one thread and a loop around epoll learns by it that all
+/// have left: it calls `onramp_link_run` when the descriptor of `onramp_link_fd` is readable, and
+/// then this function, until it returns 0.
 ///
 /// # Safety
 ///

@@ -51,7 +51,9 @@ fn sending(qdisc: &str) -> (Sending, Sent) {
     let device = Box::new(Lender { info, sent: sent.clone() });
     let builder = Link::devices([device as Box<dyn Device>]).qdisc(qdisc).manual();
     let link = builder.build().expect("a link");
-    let around = Around { link, id: 1, addressed: true, hasher: RandomState::new() };
+    // The device sends to all addresses, as a connected socket for IPv6 does.
+    let ends = [End { is_ipv6: true, is_connected: true }].into();
+    let around = Around { link, id: 1, ends, hasher: RandomState::new() };
     (Sending::new(around, true), sent)
 }
 

@@ -139,10 +139,9 @@ static void like_sendmmsg(void)
     far.sin6_family = AF_INET6;
     msgs[1].msg_hdr.msg_namelen = 20;
     FAILS(EINVAL, "20 bytes", onramp_sendmmsg(sender, msgs + 1, 1, 0));
-    /* As in the kernel, a name without a length is none. The socket has no peer, so the link drops
-     * the datagram later. */
+    /* As in the kernel, a name without a length is none, and the socket has no peer. */
     msgs[1].msg_hdr.msg_namelen = 0;
-    GIVES(1, onramp_sendmmsg(sender, msgs + 1, 1, 0));
+    FAILS(EDESTADDRREQ, "socket 0 is not connected", onramp_sendmmsg(sender, msgs + 1, 1, 0));
     FAILS(EINVAL, "msgs is NULL", onramp_sendmmsg(sender, NULL, 1, 0));
     part.iov_len = 65508;
     part.iov_base = calloc(1, part.iov_len);
@@ -155,6 +154,124 @@ static void like_sendmmsg(void)
     GIVES(0, onramp_link_free(link));
     GIVES(0, onramp_sender_free(sender));
     CHECK(close(out) == 0 && close(in[0]) == 0 && close(in[1]) == 0);
+}
+
+/* Sends one byte to an address, or to the peer, by a flow and then by a call like sendmmsg. Both
+ * have to give the same number, which is returned. */
+static int sends_to(onramp_sender *sender, const struct sockaddr *to, socklen_t len)
+{
+    onramp_flow flow;
+    struct iovec part = {"x", 1};
+    onramp_msg msg = message(&part, 1);
+    struct mmsghdr like;
+    int done = onramp_flow_init(&flow, sender, to, len);
+    if (done == 0)
+        done = onramp_send(sender, &flow, &msg, 1);
+    memset(&like, 0, sizeof like);
+    like.msg_hdr.msg_name = (void *)(uintptr_t)to;
+    like.msg_hdr.msg_namelen = len;
+    like.msg_hdr.msg_iov = &part;
+    like.msg_hdr.msg_iovlen = 1;
+    GIVES(done, onramp_sendmmsg(sender, &like, 1, MSG_DONTWAIT));
+    return done;
+}
+
+/* Whether a socket can send to an address is known at once. Nothing is accepted and then lost. */
+static void destinations(void)
+{
+    struct sockaddr_in here, there, none;
+    struct sockaddr_in6 mapped = {.sin6_family = AF_INET6}, far = {.sin6_family = AF_INET6};
+    int four = udp_socket(&here), in = udp_socket(&there), off = 0;
+    int six = socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    char text[4096];
+    onramp_link *link = NULL;
+    onramp_sender *sender = NULL;
+    onramp_flow peer;
+    mapped.sin6_port = far.sin6_port = there.sin_port;
+    mapped.sin6_addr.s6_addr[10] = mapped.sin6_addr.s6_addr[11] = 0xff;
+    memcpy(mapped.sin6_addr.s6_addr + 12, &there.sin_addr, 4);
+    far.sin6_addr.s6_addr[15] = 1;
+    none = there;
+    none.sin_port = 0;
+    /* 1: a socket for IPv6 of both families, if the machine has IPv6. */
+    CHECK(six < 0 || setsockopt(six, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off) == 0);
+    for (int is_six = 0; is_six < (six < 0 ? 1 : 2); is_six++) {
+        GIVES(0, onramp_link_sockets(&link, is_six ? &six : &four, 1, NULL));
+        GIVES(0, onramp_sender_new(&sender, link, 0));
+        GIVES(1, sends_to(sender, (struct sockaddr *)&there, sizeof there));
+        GIVES(1, sends_to(sender, (struct sockaddr *)&mapped, sizeof mapped));
+        if (!is_six)
+            FAILS(EAFNOSUPPORT, "to ::1 cannot leave from socket 0",
+                  sends_to(sender, (struct sockaddr *)&far, sizeof far));
+        FAILS(EINVAL, "127.0.0.1:0 has the port number 0",
+              sends_to(sender, (struct sockaddr *)&none, sizeof none));
+        /* A flow without an address can wait for room, but not send. */
+        FAILS(EDESTADDRREQ, "socket 0 is not connected", sends_to(sender, NULL, 0));
+        GIVES(0, onramp_flow_init(&peer, sender, NULL, 0));
+        GIVES(0, onramp_sender_wait(sender, &peer, 1, 0));
+        /* The socket gets a peer later. */
+        CHECK((is_six ? connect(six, (struct sockaddr *)&mapped, sizeof mapped)
+                      : connect(four, (struct sockaddr *)&there, sizeof there)) == 0);
+        GIVES(1, sends_to(sender, NULL, 0));
+        GIVES(0, onramp_sender_flush(sender, 60 * SECOND));
+        for (int i = 0; i < 6; i++)
+            GIVES(1, receive(in, text, sizeof text, NULL));
+        CHECK(onramp_link_stats(link, text, sizeof text) > 0);
+        CHECK(strstr(text, "\"submitted\":6,") && strstr(text, "\"sent\":6,"));
+        GIVES(0, onramp_sender_free(sender));
+        GIVES(0, onramp_link_free(link));
+    }
+    CHECK(close(four) == 0 && close(in) == 0 && (six < 0 || close(six) == 0));
+}
+
+/* What a thread sends, all to one address. */
+struct stream {
+    onramp_link *link;
+    struct sockaddr_in *to;
+};
+
+static void *streams(void *user)
+{
+    const struct stream *stream = user;
+    onramp_sender *sender = NULL;
+    struct iovec part = {"hello", 5};
+    struct mmsghdr msgs[500];
+    memset(msgs, 0, sizeof msgs);
+    for (int i = 0; i < 500; i++) {
+        msgs[i].msg_hdr.msg_name = stream->to;
+        msgs[i].msg_hdr.msg_namelen = sizeof *stream->to;
+        msgs[i].msg_hdr.msg_iov = &part;
+        msgs[i].msg_hdr.msg_iovlen = 1;
+    }
+    GIVES(0, onramp_sender_new(&sender, stream->link, 0));
+    GIVES(500, onramp_sendmmsg(sender, msgs, 500, 0));
+    GIVES(0, onramp_sender_free(sender));
+    return NULL;
+}
+
+/* Threads that send to one address are one flow of fq. With the line of the page (docs/c.md), the
+ * flow has room for the credits of all, so nothing is lost. */
+static void threads_to_one_address(void)
+{
+    struct sockaddr_in here, there;
+    int out = udp_socket(&here), in = udp_socket(&there);
+    onramp_link *link = NULL;
+    onramp_options options = {0};
+    pthread_t threads[3];
+    char text[4096];
+    options.size = sizeof options;
+    options.tc = "qdisc add root fq maxrate 8mbit flow_limit 1000";
+    GIVES(0, onramp_link_sockets(&link, &out, 1, &options));
+    struct stream stream = {link, &there};
+    for (int i = 0; i < 3; i++)
+        CHECK(pthread_create(&threads[i], NULL, streams, &stream) == 0);
+    for (int i = 0; i < 3; i++)
+        CHECK(pthread_join(threads[i], NULL) == 0);
+    GIVES(0, onramp_link_close(link, 60 * SECOND, NULL));
+    CHECK(onramp_link_stats(link, text, sizeof text) > 0);
+    CHECK(strstr(text, "\"submitted\":1500,") && strstr(text, "\"sent\":1500,"));
+    GIVES(0, onramp_link_free(link));
+    CHECK(close(out) == 0 && close(in) == 0);
 }
 
 /* A plugged qdisc lets nothing go: room ends, and comes back when a line of tc pulls the plug. */
@@ -524,6 +641,10 @@ static void misuse(void)
     struct iovec part = {NULL, 1};
     onramp_msg msg = message(&part, 1);
     FAILS(EINVAL, "size of the options is 0", onramp_link_sockets(&link, &fd, 1, &options));
+    options.size = sizeof options;
+    options.mtu = 67;
+    FAILS(EINVAL, "mtu of the options is 67; expected", onramp_link_sockets(&link, &fd, 1, &options));
+    options.mtu = 0;
     options.size = sizeof options + 8;
     FAILS(EINVAL, "size of the options", onramp_link_sockets(&link, &fd, 1, &options));
     options.size = sizeof options;
@@ -644,6 +765,8 @@ int main(void)
 {
     sockets();
     like_sendmmsg();
+    destinations();
+    threads_to_one_address();
     room();
     room_in_time();
     devices();

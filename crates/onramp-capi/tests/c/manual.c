@@ -185,6 +185,30 @@ static void nothing_leaves_by_itself(void)
     GIVES(0, onramp_link_free(link));
 }
 
+/* A program learns without waiting that all has left. */
+static void in_flight_goes_down(void)
+{
+    struct gate gate;
+    onramp_link *link = link_of(&gate, 1, "qdisc add root netem delay 1ms", 0);
+    onramp_sender *sender = NULL;
+    onramp_flow flow;
+    struct pollfd ready = {onramp_link_fd(link), POLLIN, 0};
+    gate.open = false;
+    GIVES(0, onramp_sender_new(&sender, link, 0));
+    GIVES(0, onramp_flow_init(&flow, sender, NULL, 0));
+    for (int i = 0; i < 3; i++)
+        GIVES(1, send_one(sender, &flow));
+    GIVES(3, onramp_sender_in_flight(sender));
+    gate.open = true;
+    while (onramp_sender_in_flight(sender) > 0) {
+        CHECK(gate.packets < 3);
+        GIVES(1, poll(&ready, 1, 60000));
+        GIVES(0, onramp_link_run(link, NULL));
+    }
+    CHECK(gate.packets == 3);
+    end(link, sender);
+}
+
 /* The calls that wait do the work themselves, though nobody calls `onramp_link_run`. */
 static void calls_that_wait(void)
 {
@@ -361,6 +385,7 @@ int main(void)
 {
     loop_over_sockets();
     nothing_leaves_by_itself();
+    in_flight_goes_down();
     calls_that_wait();
     room_comes_in_the_loop();
     another_thread_sends();
