@@ -116,7 +116,7 @@ fn subject(qdisc: &Bound<'_, PyAny>) -> PyResult<Subject> {
             return Subject::new(&text).map_err(errors::config);
         }
     }
-    let setup = lines::setup(qdisc)?;
+    let setup = lines::setup(qdisc, "qdisc")?;
     let text = setup.lines().join("; ");
     Ok(Subject::tree("tree", setup, text).unwrap_or_else(|| unreachable!("it has a root")))
 }

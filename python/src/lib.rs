@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod aqm;
+mod args;
 mod capture;
 mod columns;
 mod completion;

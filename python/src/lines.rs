@@ -1,6 +1,7 @@
 //! Reads trees of qdiscs that a Python program describes in lines of `tc`.
 
-use onramp::{Kinds, Line, Rate, Setup, Spec};
+use onramp::{ConfigError, Kinds, Line, Rate, Setup, Spec};
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 
 use crate::errors;
@@ -11,27 +12,52 @@ const DEVICE: &str = "link";
 const RATE_MAX: u64 = 1_000_000_000_000_000;
 
 /// Reads the description of a tree: a text of lines of `tc`, a list of such lines, or the
-/// description of one qdisc, such as `fq_codel target 2ms`, which gets the handle `1:`.
-pub(crate) fn setup(given: &Bound<'_, PyAny>) -> PyResult<Setup> {
+/// description of one qdisc, such as `fq_codel target 2ms`, which gets the handle `1:`. `name` is
+/// the name of the argument.
+pub(crate) fn setup(given: &Bound<'_, PyAny>, name: &str) -> PyResult<Setup> {
     let lines = match given.extract::<String>() {
         Ok(text) => match single(&text)? {
             Some(line) => vec![line],
             None => text.lines().map(str::to_owned).collect(),
         },
-        Err(_) => given.extract::<Vec<String>>()?,
+        Err(_) => given.extract::<Vec<String>>().map_err(|_| {
+            PyTypeError::new_err(format!(
+                "{name}: expected a qdisc such as \"fq_codel\", or lines of tc, as a text or a \
+                 list of texts"
+            ))
+        })?,
     };
+    if lines.iter().all(|line| plain(line).trim().is_empty()) {
+        return Err(errors::value(format!(
+            "{name}: a qdisc is missing: expected one such as \"fq_codel\", or lines of tc"
+        )));
+    }
     let mut setup = Setup::default();
     let count = lines.len();
     for (number, line) in (1..).zip(&lines) {
-        if !line.split('#').next().unwrap_or_default().trim().is_empty() {
-            apply(&mut setup, line).map_err(|text| match count {
-                1 => errors::value(text),
-                _ => errors::value(format!("line {number}: {text}")),
+        if !plain(line).trim().is_empty() {
+            apply(&mut setup, line).map_err(|error| match count {
+                1 => errors::config(of_qdisc(line, error)),
+                _ => errors::value(format!("line {number}: {error}")),
             })?;
         }
     }
     setup.with_root().map_err(errors::config)?;
     Ok(setup)
+}
+
+/// Returns the line without a comment.
+fn plain(line: &str) -> &str {
+    line.split('#').next().unwrap_or_default()
+}
+
+/// Returns the error for the only line of a description. If the line begins with no word that a
+/// command of tc begins with, it was meant as a qdisc, and so the error is that of a qdisc.
+fn of_qdisc(line: &str, error: ConfigError) -> ConfigError {
+    if error.at != "tc" || plain(line).split_ascii_whitespace().next() == Some("tc") {
+        return error;
+    }
+    Spec::with_units(plain(line)).err().unwrap_or(error)
 }
 
 /// Returns the line that adds a qdisc at the root, if `text` describes one qdisc and is no line.
@@ -47,25 +73,29 @@ fn single(text: &str) -> PyResult<Option<String>> {
 /// Returns the line without a comment and a leading `tc`, and with the name of the device of
 /// `setup` if the line names none.
 pub(crate) fn whole(setup: &Setup, line: &str) -> String {
-    let plain = line.split('#').next().unwrap_or_default();
-    Line::from(plain).on(setup.device().unwrap_or(DEVICE))
+    Line::from(plain(line)).on(setup.device().unwrap_or(DEVICE))
 }
 
 /// Applies a line to the description of a tree. The error says what is wrong with the line.
-pub(crate) fn apply(setup: &mut Setup, line: &str) -> Result<(), String> {
+pub(crate) fn apply(setup: &mut Setup, line: &str) -> Result<(), ConfigError> {
     let line = whole(setup, line);
-    setup.apply_leaving(&line).map_err(|error| error.to_string())
+    setup.apply_leaving(&line)
 }
 
-/// Reads the rate of a link.
-pub(crate) fn rate(text: &str) -> PyResult<Rate> {
+/// Reads a rate, that of the argument `name`.
+pub(crate) fn rate(text: &str, name: &str) -> PyResult<Rate> {
     let rate = text.parse::<Rate>().ok().filter(|rate| {
         (1..=RATE_MAX).contains(&rate.as_bytes_per_second()) && text.parse::<f64>().is_err()
     });
     rate.ok_or_else(|| {
         errors::value(format!(
-            "rate: {text:?}: expected a rate with its unit, such as 10mbit or 1mbps (bytes), 8bit \
-             to 8000tbit"
+            "{name}: {text:?}: expected a rate with its unit, such as 10mbit or 1mbps (bytes), \
+             8bit to 8000tbit"
         ))
     })
+}
+
+/// Reads the rate of a link, the argument `rate`, which may be None.
+pub(crate) fn optional_rate(text: Option<&str>) -> PyResult<Option<Rate>> {
+    text.map(|text| rate(text, "rate")).transpose()
 }

@@ -11,9 +11,10 @@ use onramp::dev::Source;
 use onramp::{Credits, Flow, Instant, Mapping, Message, PortError, Sender};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
-use pyo3::pybacked::PyBackedBytes;
-use pyo3::types::PyDict;
+use pyo3::pybacked::PyBackedStr;
+use pyo3::types::{PyDict, PyString};
 
+use crate::args::{self, Payload};
 use crate::completion::{Completion, Completions};
 use crate::{errors, lines};
 
@@ -31,6 +32,8 @@ pub(crate) struct Link {
     sender: Mutex<Sender>,
     /// What became of the link's datagrams, if the program wants to know.
     completions: Option<Completions>,
+    /// Whether the sockets are of IPv6. They send to IPv4 addresses too.
+    is_ipv6: bool,
     closed: bool,
     thread: ThreadId,
     process: u32,
@@ -43,7 +46,7 @@ fn address(given: &Bound<'_, PyAny>, name: &str) -> PyResult<SocketAddr> {
         .extract::<(String, u16)>()
         .map(|(host, port)| (host, port, 0, 0))
         .or_else(|_| given.extract::<(String, u16, u32, u32)>())
-        .map_err(|_| errors::value(format!("{name}: expected (host, port), as a socket has it")))?;
+        .map_err(|_| no_address(given, name))?;
     let host: IpAddr = host.parse().map_err(|_| {
         errors::value(format!(
             "{name}: {host:?} is no IP address; resolve names first, with loop.getaddrinfo"
@@ -52,6 +55,20 @@ fn address(given: &Bound<'_, PyAny>, name: &str) -> PyResult<SocketAddr> {
     Ok(match host {
         IpAddr::V4(_) => SocketAddr::new(host, port),
         IpAddr::V6(host) => SocketAddrV6::new(host, port, label, scope).into(),
+    })
+}
+
+/// Returns the error for an address that is none.
+#[cold]
+fn no_address(given: &Bound<'_, PyAny>, name: &str) -> PyErr {
+    let port = given.get_item(1).and_then(|port| port.extract::<i64>());
+    let is_right = given.get_item(0).is_ok_and(|host| host.is_instance_of::<PyString>());
+    errors::value(match port {
+        Ok(port) if is_right && u16::try_from(port).is_err() => {
+            let least = u16::from(name == "dest");
+            format!("{name}: the port number is {port}; expected {least} to 65535")
+        }
+        _ => format!("{name}: expected (host, port), as a socket has it"),
     })
 }
 
@@ -79,12 +96,6 @@ fn key(dest: SocketAddr, flow: Option<u64>) -> u64 {
     })
 }
 
-/// Reads a time in seconds.
-fn seconds(given: f64, name: &str) -> PyResult<Duration> {
-    Duration::try_from_secs_f64(given)
-        .map_err(|_| errors::value(format!("{name}: {given}: expected seconds, 0 or more")))
-}
-
 /// Returns the error for a port that has no socket.
 fn no_socket(port: usize) -> PyErr {
     errors::value(format!("port: {port}: the link has no socket for it"))
@@ -103,6 +114,23 @@ fn tuple(py: Python<'_>, address: SocketAddr) -> PyResult<Bound<'_, PyAny>> {
 impl Link {
     fn sender(&mut self) -> &mut Sender {
         self.sender.get_mut().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reads the address of a receiver. Refuses one to which the sockets cannot send.
+    fn dest(&self, given: &Bound<'_, PyAny>) -> PyResult<SocketAddr> {
+        let dest = address(given, "dest")?;
+        if dest.port() == 0 {
+            return Err(errors::value("dest: the port number is 0; expected 1 to 65535"));
+        }
+        match dest.ip() {
+            IpAddr::V6(ip) if !self.is_ipv6 && ip.to_ipv4_mapped().is_none() => {
+                Err(errors::value(format!(
+                    "dest: {ip} is an address of IPv6, but the link is bound to one of IPv4; bind \
+                     it with local=(\"::\", 0), which sends to both"
+                )))
+            }
+            _ => Ok(dest),
+        }
     }
 
     /// Gives messages to the link, as many as it has room for, and returns their number.
@@ -146,22 +174,22 @@ impl Link {
     fn new(
         local: Option<&Bound<'_, PyAny>>,
         qdisc: Option<&Bound<'_, PyAny>>,
-        ports: usize,
-        rate: Option<&str>,
-        mtu: Option<u32>,
-        credits: Option<u32>,
-        credit_time: Option<f64>,
+        #[pyo3(from_py_with = args::ports)] ports: usize,
+        #[pyo3(from_py_with = args::rate)] rate: Option<PyBackedStr>,
+        #[pyo3(from_py_with = args::mtu_or_none)] mtu: Option<u32>,
+        #[pyo3(from_py_with = args::credits_or_none)] credits: Option<u32>,
+        #[pyo3(from_py_with = args::credit_time)] credit_time: Option<Duration>,
         completions: bool,
-        seed: Option<u64>,
+        #[pyo3(from_py_with = args::seed_or_none)] seed: Option<u64>,
     ) -> PyResult<Self> {
         let any = SocketAddr::from(([0, 0, 0, 0], 0));
         let local = local.map_or(Ok(any), |local| address(local, "local"))?;
         let mut builder = onramp::Link::udp(local).ports(ports).manual();
         if let Some(qdisc) = qdisc {
-            builder = builder.tree(&lines::setup(qdisc)?);
+            builder = builder.tree(&lines::setup(qdisc, "qdisc")?);
         }
         if let Some(rate) = rate {
-            builder = builder.rate(lines::rate(rate)?);
+            builder = builder.rate(lines::rate(&rate, "rate")?);
         }
         if let Some(mtu) = mtu {
             builder = builder.mtu(mtu);
@@ -172,7 +200,7 @@ impl Link {
             builder = builder.credits(Credits { packets, bytes });
         }
         if let Some(time) = credit_time {
-            builder = builder.credit_time(seconds(time, "credit_time")?);
+            builder = builder.credit_time(time);
         }
         if let Some(seed) = seed {
             builder = builder.seed(seed);
@@ -182,12 +210,14 @@ impl Link {
         let completions = completions.then(|| Completions::of(&mut sender));
         let sender = Mutex::new(sender);
         let (thread, process) = (thread::current().id(), std::process::id());
-        Ok(Self { link, sender, completions, closed: false, thread, process })
+        let is_ipv6 = local.is_ipv6();
+        Ok(Self { link, sender, completions, is_ipv6, closed: false, thread, process })
     }
 
     /// Gives datagrams to the link, as many as it has room for, and returns their number.
     ///
-    /// Never waits. ``dest`` is the address of the receiver: an IP address and a port. ``flow`` is
+    /// Never waits. ``dest`` is the address of the receiver: an IP address and a port. A payload is
+    /// any object with the buffer protocol, such as ``bytes`` or a ``memoryview``. ``flow`` is
     /// the key of the flow (None: all datagrams to one destination are one flow), ``pacing_rate``
     /// the rate to which ``fq`` paces the flow, such as ``"2mbit"``, headers included. With
     /// ``segment``, each payload is several datagrams of so many bytes, the last one of the rest,
@@ -204,23 +234,22 @@ impl Link {
     fn try_send(
         &mut self,
         dest: &Bound<'_, PyAny>,
-        payloads: Vec<PyBackedBytes>,
-        flow: Option<u64>,
-        priority: u32,
-        mark: u32,
-        ecn: u8,
-        pacing_rate: Option<&str>,
-        segment: u16,
-        txtime: Option<f64>,
-        cookie: u64,
-        source: Option<&str>,
+        #[pyo3(from_py_with = args::payloads)] payloads: Vec<Payload>,
+        #[pyo3(from_py_with = args::flow_or_none)] flow: Option<u64>,
+        #[pyo3(from_py_with = args::priority)] priority: u32,
+        #[pyo3(from_py_with = args::mark)] mark: u32,
+        #[pyo3(from_py_with = args::ecn)] ecn: u8,
+        #[pyo3(from_py_with = args::pacing_rate)] pacing_rate: Option<PyBackedStr>,
+        #[pyo3(from_py_with = args::segment)] segment: u16,
+        #[pyo3(from_py_with = args::txtime)] txtime: Option<Duration>,
+        #[pyo3(from_py_with = args::cookie)] cookie: u64,
+        #[pyo3(from_py_with = args::source)] source: Option<PyBackedStr>,
     ) -> PyResult<usize> {
         self.check()?;
-        let dest = address(dest, "dest")?;
+        let dest = self.dest(dest)?;
         if ecn > 3 {
             return Err(errors::value(format!("ecn: {ecn}: expected 0 to 3")));
         }
-        let txtime = txtime.map(|time| seconds(time, "txtime")).transpose()?;
         let txtime = txtime.map(|time| Instant(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)));
         if let Some(completions) = &self.completions {
             completions.check()?;
@@ -228,14 +257,14 @@ impl Link {
         let flow = self.sender().flow_with(dest, Mapping::Hash(key(dest, flow)));
         let mut flow = flow.with_priority(priority).with_mark(mark).with_ecn(ecn);
         if let Some(rate) = pacing_rate {
-            flow.set_pacing_rate(lines::rate(rate)?);
+            flow.set_pacing_rate(lines::rate(&rate, "pacing_rate")?);
         }
         if let Some(given) = source {
-            flow = flow.with_source(self::source(given, dest)?);
+            flow = flow.with_source(self::source(&given, dest)?);
         }
         let messages: Vec<_> = payloads
             .iter()
-            .map(|payload| {
+            .map(|Payload(payload)| {
                 // A payload that is no longer than one segment is one datagram.
                 let segment = if payload.len() > segment.into() { segment } else { 0 };
                 Message { payload, segment, ecn: None, txtime, cookie }
@@ -295,7 +324,11 @@ impl Link {
 
     /// Returns the local address of the socket of a port, as ``socket.getsockname`` does.
     #[pyo3(signature = (port = 0))]
-    fn local_addr<'py>(&self, py: Python<'py>, port: usize) -> PyResult<Bound<'py, PyAny>> {
+    fn local_addr<'py>(
+        &self,
+        py: Python<'py>,
+        #[pyo3(from_py_with = args::port)] port: usize,
+    ) -> PyResult<Bound<'py, PyAny>> {
         self.check()?;
         match self.link.local_addr(port) {
             Some(address) => tuple(py, address),
@@ -311,7 +344,11 @@ impl Link {
     /// socket, so options (``setsockopt``) and ``connect`` apply to both, and of several
     /// duplicates each datagram comes to one.
     #[pyo3(signature = (port = 0))]
-    fn socket<'py>(&self, py: Python<'py>, port: usize) -> PyResult<Bound<'py, PyAny>> {
+    fn socket<'py>(
+        &self,
+        py: Python<'py>,
+        #[pyo3(from_py_with = args::port)] port: usize,
+    ) -> PyResult<Bound<'py, PyAny>> {
         self.check()?;
         if self.closed {
             return Err(errors::port(PortError::Closed));
@@ -329,7 +366,11 @@ impl Link {
 
     /// Returns the key of the flow of datagrams to ``dest`` that are given this ``flow``.
     #[pyo3(signature = (dest, flow = None))]
-    fn _flow_key(&self, dest: &Bound<'_, PyAny>, flow: Option<u64>) -> PyResult<u64> {
+    fn _flow_key(
+        &self,
+        dest: &Bound<'_, PyAny>,
+        #[pyo3(from_py_with = args::flow_or_none)] flow: Option<u64>,
+    ) -> PyResult<u64> {
         Ok(key(address(dest, "dest")?, flow))
     }
 

@@ -9,11 +9,12 @@ use onramp::view::{Listed, Query};
 use onramp::{DropReason, Instant, Setup, Tree as Qdiscs};
 use onramp_sim::{BEGIN, Sim, Wire};
 use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedStr;
 use pyo3::types::PyDict;
 
 use crate::columns::{column, optional};
 use crate::replay::{Arrivals, Fates, Replay, since_begin};
-use crate::{capture, errors, lines};
+use crate::{args, capture, errors, lines};
 
 /// A tree of qdiscs, classes and filters in virtual time: no clock, no socket, no thread.
 ///
@@ -137,11 +138,15 @@ impl Tree {
 impl Tree {
     #[new]
     #[pyo3(signature = (tc_lines, mtu = 1514, seed = 0))]
-    fn new(tc_lines: &Bound<'_, PyAny>, mtu: u32, seed: u64) -> PyResult<Self> {
+    fn new(
+        tc_lines: &Bound<'_, PyAny>,
+        #[pyo3(from_py_with = args::mtu)] mtu: u32,
+        #[pyo3(from_py_with = args::seed)] seed: u64,
+    ) -> PyResult<Self> {
         if mtu == 0 {
             return Err(errors::value("mtu: 0: expected at least 1 byte"));
         }
-        let qdiscs = build(&lines::setup(tc_lines)?, mtu, seed)?;
+        let qdiscs = build(&lines::setup(tc_lines, "tc_lines")?, mtu, seed)?;
         Ok(Self { qdiscs: Mutex::new(qdiscs), seed, now: BEGIN, wake: None })
     }
 
@@ -184,7 +189,7 @@ impl Tree {
         priority: Option<&Bound<'_, PyAny>>,
         mark: Option<&Bound<'_, PyAny>>,
         txtime_ns: Option<&Bound<'_, PyAny>>,
-        rate: Option<&str>,
+        #[pyo3(from_py_with = args::rate)] rate: Option<PyBackedStr>,
     ) -> PyResult<Replay> {
         let times_ns = column::<i64>("times_ns", times_ns, None)?;
         let times_ns = times_ns.as_slice()?;
@@ -206,7 +211,7 @@ impl Tree {
             next: 0,
         };
         arrivals.check()?;
-        let wire = Wire::new(self.fresh()?, rate.map(lines::rate).transpose()?, 0);
+        let wire = Wire::new(self.fresh()?, lines::optional_rate(rate.as_deref())?, 0);
         let fates = py.detach(|| {
             let mut sim = Sim::new(wire);
             sim.add(arrivals);
@@ -230,9 +235,9 @@ impl Tree {
         &mut self,
         py: Python<'_>,
         path: PathBuf,
-        rate: Option<&str>,
+        #[pyo3(from_py_with = args::rate)] rate: Option<PyBackedStr>,
     ) -> PyResult<Replay> {
-        let wire = Wire::new(self.fresh()?, rate.map(lines::rate).transpose()?, 0);
+        let wire = Wire::new(self.fresh()?, lines::optional_rate(rate.as_deref())?, 0);
         let (fates, count) = py.detach(|| {
             let player = capture::open(&path)?;
             let mut sim = Sim::new(wire);
@@ -264,14 +269,14 @@ impl Tree {
     ))]
     fn enqueue(
         &mut self,
-        now: u64,
-        length: u32,
-        flow: u64,
-        cookie: u64,
-        priority: u32,
-        mark: u32,
-        ecn: u8,
-        txtime_ns: Option<u64>,
+        #[pyo3(from_py_with = args::now)] now: u64,
+        #[pyo3(from_py_with = args::length)] length: u32,
+        #[pyo3(from_py_with = args::flow)] flow: u64,
+        #[pyo3(from_py_with = args::cookie)] cookie: u64,
+        #[pyo3(from_py_with = args::priority)] priority: u32,
+        #[pyo3(from_py_with = args::mark)] mark: u32,
+        #[pyo3(from_py_with = args::ecn)] ecn: u8,
+        #[pyo3(from_py_with = args::txtime_ns_or_none)] txtime_ns: Option<u64>,
     ) -> PyResult<bool> {
         if length == 0 {
             return Err(errors::value("length: 0: a packet has at least one byte"));
@@ -291,7 +296,7 @@ impl Tree {
 
     /// Returns the next packet that leaves at the time ``now``; None if none may leave now: see
     /// ``next``.
-    fn dequeue(&mut self, now: u64) -> PyResult<Option<Packet>> {
+    fn dequeue(&mut self, #[pyo3(from_py_with = args::now)] now: u64) -> PyResult<Option<Packet>> {
         let now = self.at(now)?;
         let answer = self.qdiscs().dequeue(now);
         self.wake = match answer {
@@ -322,7 +327,7 @@ impl Tree {
     /// 0 0
     /// 0 1
     /// 952000 2
-    fn next(&mut self, now: u64) -> Option<u64> {
+    fn next(&mut self, #[pyo3(from_py_with = args::now)] now: u64) -> Option<u64> {
         if self.wake == Some(Instant::MAX) {
             return None;
         }
@@ -351,7 +356,11 @@ impl Tree {
     /// ...
     /// ValueError: qdisc fq_codel: unexpected "targt": ...
     #[pyo3(signature = (line, now = None))]
-    fn tc(&mut self, line: &str, now: Option<u64>) -> PyResult<()> {
+    fn tc(
+        &mut self,
+        line: &str,
+        #[pyo3(from_py_with = args::now_or_none)] now: Option<u64>,
+    ) -> PyResult<()> {
         let mut tried = self.qdiscs().setup().clone();
         lines::apply(&mut tried, line).map_err(errors::value)?;
         let line = lines::whole(self.qdiscs().setup(), line);

@@ -104,8 +104,15 @@ def test_listings_are_those_of_tc():
     [
         ("fq_codel targt 2ms", 'qdisc fq_codel: unexpected "targt": fq_codel takes '),
         ("tbf rate 1mbit", "qdisc tbf: "),
-        ("nothing", "nothing"),
-        ("", "root"),
+        ("nothing", 'qdisc: unexpected "nothing": expected a qdisc kind: pfifo, '),
+        ("fq_codle limit 5", 'qdisc: unexpected "fq_codle": expected a qdisc kind: '),
+        (["fqq # a comment"], 'qdisc: unexpected "fqq": expected a qdisc kind: '),
+        (["fq"], 'tc: unexpected "fq": expected qdisc, class or filter'),
+        ("tc fqq", 'tc: unexpected "fqq": expected qdisc, class or filter'),
+        ("fqq\nqdisc add root fq", 'line 1: tc: unexpected "fqq"'),
+        ("", "tc_lines: a qdisc is missing"),
+        ([], "tc_lines: a qdisc is missing"),
+        (" # a comment\n\n", "tc_lines: a qdisc is missing"),
         (["qdisc add root prio", "qdisc add parent 9:1 fq"], "line 2: "),
         (["qdisc add root clsact"], ""),
         (["qdisc add root fq", "qdisc add ingress", "filter add ingress matchall action drop"],
@@ -133,10 +140,18 @@ def test_wrong_arguments_say_what_is_wrong():
         with pytest.raises(ValueError) as raised:
             wrong()
         assert text in str(raised.value)
-    with pytest.raises(OverflowError):
-        tree.enqueue(-1, 100)
-    with pytest.raises(TypeError):
-        onramp.Tree(7)
+    for wrong, error, text in [
+        (lambda: tree.enqueue(-1, 100), OverflowError, "now: -1: expected "),
+        (lambda: tree.enqueue(10, -1), OverflowError, "length: -1: expected "),
+        (lambda: tree.enqueue(10, 1, mark=2**32), OverflowError, "mark: 4294967296: expected "),
+        (lambda: tree.dequeue("x"), TypeError, "now: expected a whole number"),
+        (lambda: tree.replay([0], [100], rate=5), TypeError, "rate: expected a text"),
+        (lambda: onramp.Tree("pfifo", seed=-1), OverflowError, "seed: -1: expected "),
+        (lambda: onramp.Tree(7), TypeError, "tc_lines: expected a qdisc"),
+    ]:
+        with pytest.raises(error) as raised:
+            wrong()
+        assert str(raised.value).startswith(text), raised.value
     assert len(tree) == 1 and tree.lines == ["qdisc add dev link root handle 1: pfifo"]
 
 

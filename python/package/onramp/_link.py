@@ -11,7 +11,7 @@ from . import _native
 __all__ = ["Link"]
 
 Address = Union[Tuple[str, int], Tuple[str, int, int, int]]
-Data = Union[bytes, bytearray]
+Data = Union[bytes, bytearray, memoryview]
 
 # How many payloads one native call gets at least and at most, as long as there are so many. The
 # call converts all that it gets, also those for which the link has no room.
@@ -140,10 +140,10 @@ class Link(_native.Link):
         """Gives a datagram to the link. Waits while the link has no room. Other tasks run after
         every 64 datagrams, also if it has room.
 
-        ``dest`` is the address of the receiver: an IP address and a port. ``flow`` is the key of
-        the flow; None: all datagrams to one destination are one flow. Qdiscs treat the flows
-        fairly, and keep the order of each. ``priority``, ``mark`` and ``ecn`` are those of the
-        packet, and ``pacing_rate`` the rate to which ``fq`` paces the flow, such as ``"2mbit"``.
+        ``dest`` is the address of the receiver: an IP address and a port. ``data`` is any object
+        with the buffer protocol; ``bytes`` cost least. ``flow`` is the key of the flow; None: all
+        datagrams to one destination are one flow. Qdiscs treat the flows fairly, and keep the order
+        of each. ``priority``, ``mark`` and ``ecn`` are those of the packet, and ``pacing_rate`` the rate to which ``fq`` paces the flow, such as ``"2mbit"``.
         With ``segment``, ``data`` is several datagrams of so many bytes each, the last one of the
         rest; qdiscs see them as one packet. ``fq`` and ``etf`` hold a datagram back until
         ``txtime``, in seconds of ``time.monotonic()``. ``cookie`` is a number by which the program

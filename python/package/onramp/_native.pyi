@@ -162,7 +162,7 @@ class Link:
     def try_send(
         self,
         dest: _Address,
-        payloads: Sequence[Union[bytes, bytearray]],
+        payloads: Sequence[Union[bytes, bytearray, memoryview]],
         *,
         flow: Optional[int] = None,
         priority: int = 0,
