@@ -13,6 +13,7 @@
 mod entry;
 mod message;
 mod notice;
+mod room;
 mod sending;
 mod shaper;
 mod sockets;

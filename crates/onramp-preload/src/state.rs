@@ -13,6 +13,8 @@ use onramp_dev::exec::{Count, Tally};
 use onramp_queue::{DropReason, Packet};
 use rustix::io::Errno;
 
+use crate::room::cost;
+
 /// How far behind the clock the tree may be: if the thread has come late by up to this time, it
 /// asks the tree at the instants that were due, so that a rate is kept. Time beyond it is lost.
 const CATCH_UP_NS: u64 = 5_000_000;
@@ -20,14 +22,10 @@ const CATCH_UP_NS: u64 = 5_000_000;
 /// After this time, a datagram is offered again to a socket that had no room for it.
 const RETRY_NS: u64 = 1_000_000;
 
-/// Most bytes, with [`OVERHEAD`], that wait for room of one socket behind the tree, if they take no
-/// room from it: what Linux lets wait for the address of one neighbour, and the default of
+/// Most bytes, as [`cost`] counts them, that wait for room of one socket behind the tree, if they
+/// take no room from it: what Linux lets wait for the address of one neighbour, and the default of
 /// `SO_SNDBUF`. Otherwise, `SO_SNDBUF` is the limit.
 const REFUSED_MAX: u64 = 212_992;
-
-/// What a waiting datagram costs its socket beside its payload, bytes: about as much as the kernel
-/// charges for headers and bookkeeping.
-const OVERHEAD: u64 = 768;
 
 /// Most routes that are known at a time. When there are as many, those are forgotten of which no
 /// datagram waits.
@@ -100,7 +98,7 @@ struct Socket {
 #[derive(Debug, Default)]
 struct Refused {
     packets: VecDeque<Packet>,
-    /// Their payload, with [`OVERHEAD`] for each.
+    /// What they cost, as [`cost`] counts it.
     bytes: u64,
 }
 
@@ -474,7 +472,7 @@ fn route_in(cookie: u64) -> usize {
 }
 
 fn size(packet: &Packet) -> u64 {
-    packet.payload().len() as u64 + OVERHEAD
+    cost(packet.payload().len(), packet.dest().is_some_and(|dest| dest.is_ipv6()))
 }
 
 fn serial_of(packet: &Packet) -> u32 {

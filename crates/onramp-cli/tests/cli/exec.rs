@@ -1,5 +1,7 @@
 //! Programs whose datagrams pass a qdisc: `onramp exec`.
 
+#[path = "exec/buffer.rs"]
+mod buffer;
 #[path = "exec/errors.rs"]
 mod errors;
 #[path = "exec/marks.rs"]

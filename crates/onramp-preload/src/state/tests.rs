@@ -7,6 +7,9 @@ use super::*;
 
 const MS: u64 = 1_000_000;
 
+/// What a datagram of 958 bytes costs.
+const COST: u64 = 2_304;
+
 /// Sockets of nobody's.
 #[derive(Debug, Default)]
 struct Fake {
@@ -160,12 +163,12 @@ fn what_waits_takes_room_and_gives_it_back() {
         let pushed = if mark < 4 { Pushed::Taken } else { Pushed::Dropped };
         assert_eq!(world.push(7, mark), Ok(pushed));
     }
-    assert_eq!(world.state.charged(7), 3 * (958 + OVERHEAD));
+    assert_eq!(world.state.charged(7), 3 * COST);
     assert_eq!(world.state.charged(8), 0);
     // The first one has left, and two were dropped.
     assert!(world.state.take_freed() && !world.state.take_freed());
     world.run(8, 0);
-    assert_eq!(world.state.charged(7), 2 * (958 + OVERHEAD));
+    assert_eq!(world.state.charged(7), 2 * COST);
     assert!(world.state.take_freed());
     world.run(1_000, 0);
     assert_eq!(world.state.charged(7), 0);
@@ -291,7 +294,7 @@ fn a_socket_without_room_holds_up_no_other_socket() {
     assert_eq!(world.out.sent.len(), 3);
     // The first one was offered, and the others wait behind it without a call.
     assert_eq!(world.out.calls, 4);
-    assert_eq!(world.state.charged(1), 3 * (958 + OVERHEAD));
+    assert_eq!(world.state.charged(1), 3 * COST);
     assert_eq!((world.state.charged(2), &world.out.kept), (0, &HashSet::from([1])));
     // The program closes the socket. Each millisecond, one datagram is offered.
     world.out.closed.insert(1);
@@ -322,7 +325,7 @@ fn a_rate_is_kept_beside_a_socket_without_room() {
 fn what_waits_for_a_socket_without_charges_is_bounded() {
     let mut world = World::new("bound", "netem delay 1ms");
     world.out.full.insert(1);
-    let fit = REFUSED_MAX / (958 + OVERHEAD);
+    let fit = REFUSED_MAX / COST;
     for _ in 0..fit + 10 {
         assert_eq!(world.push(1, 0), Ok(Pushed::Taken));
         world.now = world.now.after(2 * MS);
