@@ -132,6 +132,8 @@ impl Tally {
     /// The error of the kernel: there is no folder, or no room in it.
     pub fn create(folder: &Path) -> io::Result<Self> {
         let pid = std::process::id();
+        // Before the file is opened: there may be one descriptor left for both.
+        let name = fs::read("/proc/self/comm").unwrap_or_default();
         // A process that executes another program keeps its number.
         let file = (0..u32::MAX).find_map(|again| {
             let path = folder.join(format!("{TALLY}{pid}-{again}"));
@@ -144,7 +146,6 @@ impl Tally {
         let file = file.unwrap_or_else(|| Err(io::ErrorKind::AlreadyExists.into()))?;
         let tally = Self(SharedWords::new(&file, WORDS, PART * FIRST)?);
         tally.set(PID, pid.into());
-        let name = fs::read("/proc/self/comm").unwrap_or_default();
         let mut letters = [0; 8];
         letters.iter_mut().zip(name.trim_ascii_end()).for_each(|(to, from)| *to = *from);
         tally.set(NAME, u64::from_le_bytes(letters));

@@ -11,6 +11,7 @@ use std::process::{Child, Command};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow};
+use nix::sys::signal::{SigSet, Signal};
 use onramp_core::Setup;
 use onramp_dev::exec::{Order, Process, VARIABLE};
 
@@ -72,6 +73,9 @@ const NESTED: &str = "another `onramp exec` runs this one: the datagrams of the 
 
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> Result<()> {
+    // A write beyond the limit on the size of files (`ulimit -f`) would end the command, which
+    // could not remove its folder, nor say why. `tie_child` lets the program have the signal.
+    SigSet::from(Signal::SIGXFSZ).thread_block()?;
     let output = args.json.as_deref().map(Output::new).transpose()?;
     let order = order(args)?;
     let library = library::find()?;
@@ -82,8 +86,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         tell(NESTED);
     }
     let folder = Folder::new()?;
-    let wrote = order.write(folder.path());
-    wrote.with_context(|| format!("cannot write into {}", folder.path().display()))?;
+    write(&order, folder.path())?;
     // The program decides what a signal does; this command ends with the program.
     let signals = Signals::listen()?;
     let mut child = start(&args.command, &library, folder.path())?;
@@ -136,6 +139,17 @@ fn order(args: &Args) -> Result<Order> {
     }
     let seed = args.seed.unwrap_or_else(|| onramp_wire::Options::default().seed);
     Ok(Order { lines, seed, drain: Duration::from_secs_f64(args.drain) })
+}
+
+/// Writes the order into the folder.
+fn write(order: &Order, folder: &Path) -> Result<()> {
+    order.write(folder).with_context(|| {
+        let folder = folder.display();
+        format!(
+            "cannot write into {folder}; name a folder with room in TMPDIR, and let the limit on \
+             the size of files (`ulimit -f`) be more than 2 MiB"
+        )
+    })
 }
 
 fn start(words: &[OsString], library: &Path, folder: &Path) -> Result<Child> {

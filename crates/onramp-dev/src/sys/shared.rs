@@ -44,7 +44,13 @@ impl SharedWords {
         // SAFETY: the kernel writes to a live `rlimit`.
         let asked = unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &raw mut limit) };
         if asked == 0 && limit.rlim_cur < bytes as u64 {
-            return Err(io::ErrorKind::FileTooLarge.into());
+            let (limit, needed) = (limit.rlim_cur / 1_024, bytes.div_ceil(1_024));
+            let text = format!(
+                "the limit on the size of files (ulimit -f) is {limit} KiB, and the file needs \
+                 {needed} KiB ({} MiB); raise the limit",
+                needed / 1_024
+            );
+            return Err(io::Error::new(io::ErrorKind::FileTooLarge, text));
         }
         file.set_len(bytes as u64)?;
         // SAFETY: the kernel chooses a place where nothing is mapped.

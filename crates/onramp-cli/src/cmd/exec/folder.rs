@@ -28,7 +28,14 @@ impl Folder {
         remove_left();
         loop {
             let dir = tempfile::Builder::new().prefix(PREFIX).tempdir();
-            let dir = dir.context("cannot make a folder for what the processes count")?;
+            let dir = dir.with_context(|| {
+                let temporary = env::temp_dir();
+                format!(
+                    "cannot make a folder in {} for what the processes count; name another one in \
+                     TMPDIR, in which this user may make folders",
+                    temporary.display()
+                )
+            })?;
             // Another command removes the folder if it comes before the lock.
             let lock = match File::open(dir.path()) {
                 Err(error) if error.kind() == ErrorKind::NotFound => continue,

@@ -321,7 +321,9 @@ socket.socket(type=socket.SOCK_DGRAM).sendto(b'word', to)
         assert_eq!(String::from_utf8_lossy(&output.stdout), "0\n", "{redirection}");
         assert_eq!(received(&socket), [b"word"], "{redirection}");
         assert_conserved(&document);
-        let told = stderr(&output).contains("pass no qdisc");
+        let why = "the limit on the size of files (ulimit -f) is 0 KiB, and the file needs";
+        let said = stderr(&output);
+        let told = said.contains("pass no qdisc") && said.contains(why) && said.contains("2 MiB");
         assert_eq!(told, redirection.is_empty(), "{}", stderr(&output));
     }
 }
@@ -357,6 +359,26 @@ print([s.fileno() for s in all])
     let said = stderr(&output);
     let lines = said.lines().filter(|line| line.contains("may have 64 descriptors (ulimit -n)"));
     assert_eq!(lines.count(), 1, "{said}");
+}
+
+/// A process that has one descriptor left has a name in the report.
+#[test]
+fn a_process_with_few_descriptors_has_its_name() {
+    const SCRIPT: &str = "
+import resource, socket, sys
+s = socket.socket(type=socket.SOCK_DGRAM)
+resource.setrlimit(resource.RLIMIT_NOFILE, (s.fileno() + 2, s.fileno() + 2))
+assert s.sendto(b'word', ('127.0.0.1', int(sys.argv[1]))) == 4
+";
+    if !has("python3") {
+        return;
+    }
+    let (_socket, port) = receiver();
+    let (document, output) = told(&[], &["python3", "-c", SCRIPT, &port]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let process = &document["processes"][0];
+    assert_eq!(process["sent"], 1, "{document}");
+    assert!(process["name"].as_str().is_some_and(|name| name.starts_with("python")), "{document}");
 }
 
 /// The kernel cuts a message into at most 64 or 128 datagrams (`UDP_SEGMENT`), and refuses one that
