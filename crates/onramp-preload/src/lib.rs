@@ -11,6 +11,7 @@
 #![deny(unsafe_code)]
 
 mod entry;
+mod joined;
 mod message;
 mod notice;
 mod room;

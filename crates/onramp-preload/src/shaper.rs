@@ -18,6 +18,7 @@ use onramp_dev::exec::{Order, Tally, VARIABLE};
 use rustix::io::Errno;
 use rustix::thread::futex;
 
+use crate::joined::Outcome;
 use crate::message::Message;
 use crate::sending::Sending;
 use crate::sockets::Table;
@@ -43,17 +44,12 @@ const IDLE: Duration = Duration::from_secs(1);
 /// Most sockets of which is known that they were told to wait.
 const TOLD_MAX: usize = 4_096;
 
-/// Most sockets of which is known that a message began a datagram.
-const BEGUN_MAX: usize = 65_536;
-
 /// The tree of the process.
 #[derive(Debug)]
 pub(crate) struct Shaper {
     inner: Mutex<Inner>,
-    /// The sockets for which the kernel holds a datagram that messages with `MSG_MORE` began, and
-    /// whether there was ever any: few programs have some.
-    begun: Mutex<HashSet<u64>>,
-    has_begun: AtomicBool,
+    /// Whether there was ever a datagram of several messages: few programs have some.
+    has_joined: AtomicBool,
     /// Wakes the thread, because something has become due earlier than it knows.
     bell: Condvar,
     /// Changes when a socket has got room: waiting threads sleep on it.
@@ -102,8 +98,7 @@ impl Shaper {
                 has_thread: false,
                 sleeps_until: Instant(0),
             }),
-            begun: Mutex::default(),
-            has_begun: AtomicBool::new(false),
+            has_joined: AtomicBool::new(false),
             bell: Condvar::new(),
             rooms: AtomicU32::new(0),
             tally,
@@ -116,25 +111,31 @@ impl Shaper {
         self.tally.around();
     }
 
-    /// Returns whether a message of the socket with this number belongs to a datagram that other
-    /// messages began (`MSG_MORE`), and notes whether this one leaves a datagram begun. Then the
-    /// message goes around: the kernel puts the datagram together, and would send what it holds if
-    /// it were asked to check the message.
-    pub(crate) fn continues(&self, socket: u64, flags: c_int) -> bool {
+    /// Returns whether a message of the socket with this number belongs to a datagram that several
+    /// messages make: one that began earlier, one that this message begins (`MSG_MORE`), or one of
+    /// a corked socket. Then the message goes around: the kernel puts the datagram together, and
+    /// would send what it holds if it were asked to check the message. When the call for the
+    /// message has returned, [`returned`](Self::returned) has to follow.
+    ///
+    /// What leaves the tree leaves under the lock, under which this is noted: so it leaves before
+    /// the datagram begins, or sees the note and stays, and is never glued to the datagram.
+    pub(crate) fn joins(&self, fd: c_int, socket: u64, flags: c_int, is_corked: bool) -> bool {
         let begins = flags & libc::MSG_MORE != 0;
         // Relaxed: a program that sends parts of one datagram in several threads orders them.
-        if !begins && !self.has_begun.load(Relaxed) {
+        if !begins && !is_corked && !self.has_joined.load(Relaxed) {
             return false;
         }
-        let Ok(mut begun) = self.begun.lock() else { return false };
-        if !begins {
-            return begun.remove(&socket);
+        self.has_joined.store(true, Relaxed); // Relaxed: as above.
+        let Ok(mut inner) = self.inner.lock() else { return false };
+        inner.table.joined.call(socket, begins, is_corked, || sys::holds(fd))
+    }
+
+    /// Notes that the call for a message returned of which [`joins`](Self::joins) has said that it
+    /// belongs to a datagram of several messages.
+    pub(crate) fn returned(&self, fd: c_int, socket: u64, outcome: Outcome) {
+        if let Ok(mut inner) = self.inner.lock() {
+            inner.table.joined.returned(socket, outcome, || sys::holds(fd));
         }
-        self.has_begun.store(true, Relaxed); // Relaxed: as above.
-        if begun.len() >= BEGUN_MAX {
-            begun.clear();
-        }
-        !begun.insert(socket)
     }
 
     /// Sends a message out of the socket with this number. Returns the number of bytes that were

@@ -9,6 +9,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use libc::c_int;
 use rustix::io::Errno;
 
+use crate::joined::AllJoined;
 use crate::message;
 use crate::notice::tell;
 use crate::state::{Route, Sockets};
@@ -27,6 +28,8 @@ pub(crate) struct Table {
     own: HashMap<u64, c_int>,
     /// The socket whose program is just sending, and its descriptor.
     pub(crate) at_hand: Option<(u64, c_int)>,
+    /// The sockets from which nothing may leave before their program has ended a datagram.
+    pub(crate) joined: AllJoined,
 }
 
 impl Table {
@@ -35,6 +38,14 @@ impl Table {
     pub(crate) fn duplicate(&self, fd: c_int, socket: u64) -> Option<Arc<Kept>> {
         let kept = self.kept.get(&socket).filter(|kept| kept.fd().is_some());
         kept.cloned().or_else(|| Kept::new(fd, socket).map(Arc::new))
+    }
+
+    /// Returns whether a datagram that left the socket now would be glued to one that its program
+    /// has begun, or would not leave until its program lets go of it. Of a socket whose program is
+    /// just sending, it is known that it is not corked.
+    fn is_open(&mut self, fd: c_int, socket: u64) -> bool {
+        (self.fd_at_hand(socket).is_none() && sys::is_corked(fd))
+            || self.joined.is_open(socket, || sys::holds(fd))
     }
 
     fn fd_at_hand(&self, socket: u64) -> Option<c_int> {
@@ -47,6 +58,9 @@ impl Sockets for Table {
         let kept = || self.kept.get(&route.socket).and_then(|kept| kept.fd());
         let own = || self.own.get(&route.socket).copied().filter(|fd| is_of(*fd, route.socket));
         let fd = self.fd_at_hand(route.socket).or_else(kept).or_else(own).ok_or(Errno::BADF)?;
+        if self.is_open(fd, route.socket) {
+            return Err(Errno::AGAIN);
+        }
         if ecn == route.ecn {
             return sys::send(fd, &route.name, &route.control, payload, route.flags);
         }

@@ -4,6 +4,8 @@
 mod buffer;
 #[path = "exec/errors.rs"]
 mod errors;
+#[path = "exec/joined.rs"]
+mod joined;
 #[path = "exec/limits.rs"]
 mod limits;
 #[path = "exec/marks.rs"]

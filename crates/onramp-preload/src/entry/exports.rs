@@ -13,6 +13,7 @@ use rustix::io::Errno;
 
 use super::next::call_next;
 use super::process::{self, Inside};
+use crate::joined::Outcome;
 use crate::message::Message;
 use crate::shaper::DATA_MAX;
 use crate::sys::{self, SavedErrno};
@@ -37,41 +38,82 @@ enum Empty {
     Ignored,
 }
 
-/// Sends a message through the qdiscs. Returns what the function returns to the program; `None` if
+/// A message that the next library has to send.
+#[must_use]
+struct Around {
+    fd: c_int,
+    flags: c_int,
+    empty: Empty,
+    /// The socket, if the message belongs to a datagram of several messages.
+    joins: Option<u64>,
+}
+
+impl Around {
+    const fn new(fd: c_int, flags: c_int, empty: Empty) -> Self {
+        Self { fd, flags, empty, joins: None }
+    }
+
+    /// Notes what the next library has done with the message. `done` is what it returned to the
+    /// program, or -1.
+    fn returned(&self, done: ssize_t) {
+        let Some(socket) = self.joins else { return };
+        let Some(_inside) = Inside::enter() else { return };
+        let errno = SavedErrno::new();
+        let outcome = match done {
+            ..0 => Outcome::Nothing,
+            0 if self.empty == Empty::Ignored => Outcome::Nothing,
+            _ if self.flags & libc::MSG_MORE != 0 => Outcome::Begun,
+            _ => Outcome::Ended,
+        };
+        if let Some(shaper) = process::shaper().filter(|_| process::is_owner()) {
+            shaper.returned(self.fd, socket, outcome);
+        }
+        errno.restore();
+    }
+}
+
+/// Sends a message through the qdiscs. Returns what the function returns to the program; `Err` if
 /// the message is not for the qdiscs, and the next library has to send it.
 ///
 /// # Safety
 ///
 /// The header is one that `sendmsg` takes: if the kernel finds it right, what it points to is
 /// memory of the program.
-unsafe fn submit(fd: c_int, header: *const msghdr, flags: c_int, empty: Empty) -> Option<ssize_t> {
-    let _inside = Inside::enter()?;
-    let errno = SavedErrno::new();
-    // SAFETY: the caller promises it.
-    match unsafe { offer(fd, header, flags, empty) } {
-        Some(Err(error)) => {
-            sys::set_errno(error.raw_os_error());
-            Some(-1)
-        }
-        done => {
-            errno.restore();
-            done.and_then(Result::ok).map(usize::cast_signed)
-        }
-    }
-}
-
-/// # Safety
-///
-/// As for `submit`.
-unsafe fn offer(
+unsafe fn submit(
     fd: c_int,
     header: *const msghdr,
     flags: c_int,
     empty: Empty,
-) -> Option<Result<usize, Errno>> {
+) -> Result<ssize_t, Around> {
+    let mut around = Around::new(fd, flags, empty);
+    let Some(_inside) = Inside::enter() else { return Err(around) };
+    let errno = SavedErrno::new();
+    // SAFETY: the caller promises it.
+    match unsafe { offer(header, &mut around) } {
+        Some(Err(error)) => {
+            sys::set_errno(error.raw_os_error());
+            Ok(-1)
+        }
+        done => {
+            errno.restore();
+            done.and_then(Result::ok).map(usize::cast_signed).ok_or(around)
+        }
+    }
+}
+
+/// Offers a message to the qdiscs. `None` if it goes around them.
+///
+/// # Safety
+///
+/// As for `submit`.
+unsafe fn offer(header: *const msghdr, around: &mut Around) -> Option<Result<usize, Errno>> {
+    let Around { fd, flags, empty, .. } = *around;
     let number = sys::udp(fd)?;
     let shaper = process::shaper()?;
-    if !process::is_owner() || shaper.continues(number, flags) || !sys::takes(fd, flags) {
+    if process::is_owner() && shaper.joins(fd, number, flags, sys::is_corked(fd)) {
+        around.joins = Some(number);
+    }
+    if !process::is_owner() || around.joins.is_some() || !sys::takes(flags) {
         shaper.goes_around();
         return None;
     }
@@ -173,14 +215,15 @@ pub(crate) unsafe extern "C" fn sendto(
     // The next library refuses an address that is too short or too long for `sendto`, and what is
     // too long for a message: of lengths that no memory has, the kernel says to each function
     // something else.
-    if (name.is_null() || (1..=NAME_MAX).contains(&(name_len as usize)))
-        && len <= DATA_MAX
+    let mut around = Around::new(fd, flags, Empty::Sent);
+    if (name.is_null() || (1..=NAME_MAX).contains(&(name_len as usize))) && len <= DATA_MAX {
         // SAFETY: the arguments are those of `sendto`.
-        && let Some(done) = unsafe { submit(fd, &raw const header, flags, Empty::Sent) }
-    {
-        return done;
+        match unsafe { submit(fd, &raw const header, flags, Empty::Sent) } {
+            Ok(done) => return done,
+            Err(next) => around = next,
+        }
     }
-    call_next!(
+    let done = call_next!(
         SENDTO,
         fn(c_int, *const c_void, size_t, c_int, *const sockaddr, socklen_t) -> ssize_t,
         fd,
@@ -189,7 +232,9 @@ pub(crate) unsafe extern "C" fn sendto(
         flags,
         name,
         name_len
-    )
+    );
+    around.returned(done);
+    done
 }
 
 /// Takes the place of send(2).
@@ -202,13 +247,18 @@ pub(crate) unsafe extern "C" fn send(
 ) -> ssize_t {
     let part = part(start, len);
     let header = header(ptr::null(), 0, &raw const part, 1);
-    if len <= DATA_MAX
+    let mut around = Around::new(fd, flags, Empty::Sent);
+    if len <= DATA_MAX {
         // SAFETY: the arguments are those of `send`.
-        && let Some(done) = unsafe { submit(fd, &raw const header, flags, Empty::Sent) }
-    {
-        return done;
+        match unsafe { submit(fd, &raw const header, flags, Empty::Sent) } {
+            Ok(done) => return done,
+            Err(next) => around = next,
+        }
     }
-    call_next!(SEND, fn(c_int, *const c_void, size_t, c_int) -> ssize_t, fd, start, len, flags)
+    let done =
+        call_next!(SEND, fn(c_int, *const c_void, size_t, c_int) -> ssize_t, fd, start, len, flags);
+    around.returned(done);
+    done
 }
 
 /// Takes the place of write(2).
@@ -216,38 +266,49 @@ pub(crate) unsafe extern "C" fn send(
 pub(crate) unsafe extern "C" fn write(fd: c_int, start: *const c_void, len: size_t) -> ssize_t {
     let part = part(start, len);
     let header = header(ptr::null(), 0, &raw const part, 1);
-    if len <= DATA_MAX
+    let mut around = Around::new(fd, 0, Empty::Sent);
+    if len <= DATA_MAX {
         // SAFETY: the arguments are those of `write`, which on a socket sends.
-        && let Some(done) = unsafe { submit(fd, &raw const header, 0, Empty::Sent) }
-    {
-        return done;
+        match unsafe { submit(fd, &raw const header, 0, Empty::Sent) } {
+            Ok(done) => return done,
+            Err(next) => around = next,
+        }
     }
-    call_next!(WRITE, fn(c_int, *const c_void, size_t) -> ssize_t, fd, start, len)
+    let done = call_next!(WRITE, fn(c_int, *const c_void, size_t) -> ssize_t, fd, start, len);
+    around.returned(done);
+    done
 }
 
 /// Takes the place of writev(2).
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn writev(fd: c_int, parts: *const iovec, count: c_int) -> ssize_t {
+    let mut around = Around::new(fd, 0, Empty::Ignored);
     if let Ok(count @ 1..=PARTS_MAX) = usize::try_from(count)
         && !parts.is_null()
     {
         let header = header(ptr::null(), 0, parts, count);
         // SAFETY: the arguments are those of `writev`, which on a socket sends.
-        if let Some(done) = unsafe { submit(fd, &raw const header, 0, Empty::Ignored) } {
-            return done;
+        match unsafe { submit(fd, &raw const header, 0, Empty::Ignored) } {
+            Ok(done) => return done,
+            Err(next) => around = next,
         }
     }
-    call_next!(WRITEV, fn(c_int, *const iovec, c_int) -> ssize_t, fd, parts, count)
+    let done = call_next!(WRITEV, fn(c_int, *const iovec, c_int) -> ssize_t, fd, parts, count);
+    around.returned(done);
+    done
 }
 
 /// Takes the place of sendmsg(2).
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn sendmsg(fd: c_int, header: *const msghdr, flags: c_int) -> ssize_t {
     // SAFETY: the header is one of `sendmsg`.
-    if let Some(done) = unsafe { submit(fd, header, flags, Empty::Sent) } {
-        return done;
-    }
-    call_next!(SENDMSG, fn(c_int, *const msghdr, c_int) -> ssize_t, fd, header, flags)
+    let around = match unsafe { submit(fd, header, flags, Empty::Sent) } {
+        Ok(done) => return done,
+        Err(next) => next,
+    };
+    let done = call_next!(SENDMSG, fn(c_int, *const msghdr, c_int) -> ssize_t, fd, header, flags);
+    around.returned(done);
+    done
 }
 
 /// Takes the place of sendmmsg(2).
@@ -275,7 +336,7 @@ pub(crate) unsafe extern "C" fn sendmmsg(
         let header = message.cast::<msghdr>();
         // SAFETY: the header is one of `sendmmsg`, the first field of the message.
         let done = match unsafe { submit(fd, header, flags, Empty::Sent) } {
-            Some(done) => match c_uint::try_from(done) {
+            Ok(done) => match c_uint::try_from(done) {
                 Ok(len) => {
                     let place = message.wrapping_byte_add(offset_of!(mmsghdr, msg_len));
                     // SAFETY: it is one of the caller's messages, which nobody else uses.
@@ -284,8 +345,12 @@ pub(crate) unsafe extern "C" fn sendmmsg(
                 }
                 Err(_) => false,
             },
-            // SAFETY: it is one of the caller's messages.
-            None => unsafe { next_sendmmsg(fd, message, 1, flags) == 1 },
+            Err(around) => {
+                // SAFETY: it is one of the caller's messages.
+                let is_sent = unsafe { next_sendmmsg(fd, message, 1, flags) } == 1;
+                around.returned(if is_sent { 1 } else { -1 });
+                is_sent
+            }
         };
         if !done {
             if sent == 0 {

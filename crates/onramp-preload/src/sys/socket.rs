@@ -57,8 +57,22 @@ pub(crate) fn udp(fd: c_int) -> Option<u64> {
 
 /// Returns whether a message with these flags may wait: the kernel is to send it as it is, and at
 /// no instant that the program chooses.
-pub(crate) fn takes(fd: c_int, flags: c_int) -> bool {
-    flags & !KNOWN == 0 && option(fd, libc::SOL_UDP, libc::UDP_CORK) == Ok(0)
+pub(crate) const fn takes(flags: c_int) -> bool {
+    flags & !KNOWN == 0
+}
+
+/// Returns whether a socket holds back what is sent (`UDP_CORK`).
+pub(crate) fn is_corked(fd: c_int) -> bool {
+    option(fd, libc::SOL_UDP, libc::UDP_CORK) != Ok(0)
+}
+
+/// Returns whether the kernel has bytes of a socket that have not left (`SIOCOUTQ`): those of a
+/// datagram that is not whole, or those that wait in a qdisc or for an address.
+pub(crate) fn holds(fd: c_int) -> bool {
+    let mut bytes: c_int = 0;
+    // SAFETY: the kernel writes to a live `c_int`.
+    let failed = unsafe { libc::ioctl(fd, libc::TIOCOUTQ, &raw mut bytes) };
+    failed == 0 && bytes > 0
 }
 
 /// Returns whether a call with these flags must not wait.
