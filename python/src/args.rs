@@ -34,35 +34,35 @@ fn no_number(given: &Bound<'_, PyAny>, name: &str, ends: (u64, u64), error: &PyE
     })
 }
 
-/// Defines functions that read whole numbers, and for each one that reads the number or None.
+/// Defines functions that read whole numbers, and, where a second name stands, one that reads the
+/// number or None.
 macro_rules! numbers {
-    ($($name:ident, $or_none:ident: $type:ty = $least:literal to $most:expr;)*) => { $(
+    ($($name:ident $(, $or_none:ident)?: $type:ty = $least:literal to $most:expr;)*) => { $(
         pub(crate) fn $name(given: &Bound<'_, PyAny>) -> PyResult<$type> {
             let ends = ($least, $most.into());
             given.extract().map_err(|error| no_number(given, stringify!($name), ends, &error))
         }
 
-        #[allow(dead_code, reason = "not every argument may be None")]
-        pub(crate) fn $or_none(given: &Bound<'_, PyAny>) -> PyResult<Option<$type>> {
+        $(pub(crate) fn $or_none(given: &Bound<'_, PyAny>) -> PyResult<Option<$type>> {
             if given.is_none() { Ok(None) } else { $name(given).map(Some) }
-        }
+        })?
     )* };
 }
 
 numbers! {
-    cookie, cookie_or_none: u64 = 0 to u64::MAX;
+    cookie: u64 = 0 to u64::MAX;
     credits, credits_or_none: u32 = 1 to 32_768_u32;
-    ecn, ecn_or_none: u8 = 0 to 3_u32;
+    ecn: u8 = 0 to 3_u32;
     flow, flow_or_none: u64 = 0 to u64::MAX;
-    length, length_or_none: u32 = 1 to u32::MAX;
-    mark, mark_or_none: u32 = 0 to u32::MAX;
+    length: u32 = 1 to u32::MAX;
+    mark: u32 = 0 to u32::MAX;
     mtu, mtu_or_none: u32 = 1 to u32::MAX;
     now, now_or_none: u64 = 0 to u64::MAX;
-    port, port_or_none: usize = 0 to 65_534_u32;
-    ports, ports_or_none: usize = 1 to 65_535_u32;
-    priority, priority_or_none: u32 = 0 to u32::MAX;
+    port: usize = 0 to 65_534_u32;
+    ports: usize = 1 to 65_535_u32;
+    priority: u32 = 0 to u32::MAX;
     seed, seed_or_none: u64 = 0 to u64::MAX;
-    segment, segment_or_none: u16 = 0 to u16::MAX;
+    segment: u16 = 0 to u16::MAX;
     txtime_ns, txtime_ns_or_none: u64 = 0 to u64::MAX;
 }
 

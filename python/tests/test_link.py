@@ -551,7 +551,8 @@ def test_errors_are_those_of_the_system_or_of_values(receiver):
     dest = receiver.getsockname()
     with pytest.raises(OSError) as raised:
         link.try_send(dest, [bytes(65_508)])
-    assert raised.value.errno == errno.EMSGSIZE and "larger than a UDP datagram" in str(raised.value)
+    assert raised.value.errno == errno.EMSGSIZE
+    assert "larger than a UDP datagram" in str(raised.value)
     for arguments, text in [
         ((("example.org", 1), [b""]), "dest: \"example.org\" is no IP address"),
         ((dest, [b""], {"ecn": 4}), "ecn: 4"),

@@ -143,15 +143,16 @@ class Link(_native.Link):
         ``dest`` is the address of the receiver: an IP address and a port. ``data`` is any object
         with the buffer protocol; ``bytes`` cost least. ``flow`` is the key of the flow; None: all
         datagrams to one destination are one flow. Qdiscs treat the flows fairly, and keep the order
-        of each. ``priority``, ``mark`` and ``ecn`` are those of the packet, and ``pacing_rate`` the rate to which ``fq`` paces the flow, such as ``"2mbit"``.
-        With ``segment``, ``data`` is several datagrams of so many bytes each, the last one of the
-        rest; qdiscs see them as one packet. ``fq`` and ``etf`` hold a datagram back until
-        ``txtime``, in seconds of ``time.monotonic()``. ``cookie`` is a number by which the program
-        recognises the datagram's completion. ``source`` is the IP address from which the datagram
-        leaves, one of this machine; None: the address to which the link is bound, or that the
-        system chooses. A server that is bound to no address names in it the address on which it was
-        asked. The kernel refuses an address that is not of this machine: the datagram counts as
-        dropped (``device_error``, ``unreachable``).
+        of each. ``priority``, ``mark`` and ``ecn`` are those of the packet, and ``pacing_rate`` the
+        rate to which ``fq`` paces the flow, such as ``"2mbit"``. With ``segment``, ``data`` is
+        several datagrams of so many bytes each, the last one of the rest; qdiscs see them as one
+        packet. ``fq`` and ``etf`` hold a datagram back until ``txtime``, in seconds of
+        ``time.monotonic()``. ``cookie`` is a number by which the program recognises the datagram's
+        completion. ``source`` is the IP address from which the datagram leaves, one of this
+        machine; None: the address to which the link is bound, or that the system chooses. A server
+        that is bound to no address names in it the address on which it was asked. The kernel
+        refuses an address that is not of this machine: the datagram counts as dropped
+        (``device_error``, ``unreachable``).
 
         A task that is cancelled meanwhile has sent nothing. Raises ``OSError``: ``EMSGSIZE`` if no
         datagram can be so large, ``ESHUTDOWN`` if the link is closed, ``EIO`` if its port is dead,
