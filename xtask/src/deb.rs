@@ -88,9 +88,8 @@ fn pack(debug: bool) -> Result<PathBuf, Failure> {
         suite::make_program()?;
     } else {
         shell(&mut cargo(&["build", "-p", "onramp-cli", "--bin", "onramp", "--release"]))?;
+        shell(&mut cargo(&["build", "-p", "onramp-preload", "--release"]))?;
     }
-    let mut library = cargo(&["build", "-p", "onramp-preload"]);
-    shell(library.args((!debug).then_some("--release")))?;
     let profile = if debug { "debug" } else { "release" };
     let built = root().join("target").join(profile);
     let program = built.join("onramp");

@@ -122,6 +122,8 @@ fn one(program: &Program, limit: u32, file: &Path) -> std::io::Result<(Tally, Op
     command.args(["--pdeathsig", "TERM", "timeout", "--signal=KILL", &limit.to_string()]);
     command.arg(&program.path).args(program.args).current_dir(&program.folder);
     command.stdin(Stdio::null()).stdout(said.try_clone()?).stderr(said);
+    // The library of `onramp exec`, built before with the features that the tests have, too.
+    command.env("ONRAMP_TEST_PRELOAD", root().join("target/debug/libonramp_preload.so"));
     // One of the programs is cargo.
     forget_xtask(&mut command);
     let status = command.status()?;

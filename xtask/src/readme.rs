@@ -29,7 +29,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use crate::shell::{cargo, output, root, run as shell, timed};
+use crate::shell::{output, root, timed};
 use crate::{Failure, Outcome, suite};
 
 const HELP: &str = "\
@@ -118,8 +118,6 @@ pub(crate) fn run(args: &[String]) -> Outcome {
     }
     let mut lacks = suite::set_up();
     suite::make_program()?;
-    // A block installs the library of `onramp exec`.
-    shell(&mut cargo(&["build", "--package", "onramp-preload"]))?;
     let program = program().map_err(unable)?;
     let files = files()?;
     let asked = |page: &&String| args.is_empty() || args.iter().any(|arg| page.contains(&**arg));

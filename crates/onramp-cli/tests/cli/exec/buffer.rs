@@ -40,9 +40,8 @@ fn a_socket_takes_as_many_datagrams_as_in_linux() {
     let unshare = ["--user", "--map-root-user", "--net", "sh", "-c"];
     // Without its removal, the qdisc would keep the datagrams, they their sockets, and these the
     // network for ever, together with errors of ICMP that count against the whole machine's.
-    let script = format!(
-        "{NETWORK} || exit 77; trap 'tc qdisc del dev lo root' EXIT; python3 -c \"$0\""
-    );
+    let script =
+        format!("{NETWORK} || exit 77; trap 'tc qdisc del dev lo root' EXIT; python3 -c \"$0\"");
     let output = Command::new("unshare").args(unshare).args([&script, SCRIPT]).output();
     let plain = match output {
         Ok(output) if output.status.success() => output,
