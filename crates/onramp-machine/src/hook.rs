@@ -165,6 +165,14 @@ pub fn time_ps() -> Option<u64> {
     inside(|world| world.clock())
 }
 
+/// Returns how long the calling thread has waited for a processor, in all, each time after it had
+/// to leave one to another thread, picoseconds; charges nothing. `None` outside a simulation.
+#[inline]
+#[must_use]
+pub fn displaced_ps() -> Option<u64> {
+    inside(|world| world.displaced())
+}
+
 /// Returns the number of the processor on which the calling thread runs; `None` outside a
 /// simulation.
 #[must_use]

@@ -223,6 +223,11 @@ struct Thread {
     sleep: u64,
     /// Threads that wait for the end of this one.
     joiners: Vec<usize>,
+    /// When the thread, which could have gone on, had to leave its processor to another one; `None`
+    /// while it has a processor or sleeps.
+    displaced_at: Option<u64>,
+    /// How long the thread has waited for a processor after it was displaced, in all.
+    displaced: u64,
     /// The values that the thread has for itself.
     locals: Locals,
 }
@@ -323,6 +328,11 @@ impl World {
     /// Returns the time of the calling processor, picoseconds.
     pub(crate) fn clock(&self) -> u64 {
         self.cpus[usize::from(self.here())].clock
+    }
+
+    /// Returns how long the calling thread has waited for a processor after it was displaced.
+    pub(crate) fn displaced(&self) -> u64 {
+        self.threads[self.me()].displaced
     }
 
     fn push(&mut self, at: u64, event: Event) {

@@ -354,6 +354,34 @@ fn threads_share_a_processor_in_slices() {
     assert_eq!(report.migrations, 0, "they are pinned");
 }
 
+/// A thread waits for its processor only while the other one has it.
+#[test]
+fn a_displaced_thread_knows_how_long_it_waited() {
+    let waited = |processors: &[u16]| {
+        let processors = processors.to_vec();
+        simulated(move || {
+            on(&processors, |_| {
+                let (from, before) = (now_ns(), hook::displaced_ps());
+                assert_eq!(before, Some(0));
+                // Three slices of 3 ms.
+                (0..9_000).for_each(|_| {
+                    hook::work(1_000);
+                    hook::spin_loop(); // A place at which the slice may end.
+                });
+                // Sleep is no such time.
+                thread::sleep(Duration::from_millis(1));
+                (now_ns() - from, hook::displaced_ps().expect("inside a simulation") / 1_000)
+            })
+        })
+    };
+    for (took, displaced) in waited(&[2, 2]) {
+        assert!((5_900_000..9_500_000).contains(&displaced), "{displaced}");
+        let worked = took - displaced;
+        assert!((9_900_000..13_500_000).contains(&worked), "{worked}");
+    }
+    assert!(waited(&[2, 3]).iter().all(|(_, displaced)| *displaced == 0));
+}
+
 #[test]
 fn threads_that_may_move_use_all_processors() {
     let ms = simulated(|| {

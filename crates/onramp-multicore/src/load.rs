@@ -118,6 +118,9 @@ pub struct Outcome {
     pub report: Report,
     /// Times of the calls that accepted or refused a packet, nanoseconds.
     pub sends: Histogram<u64>,
+    /// The longest that such a call worked: its time, less that in which another thread had the
+    /// processor.
+    pub longest_work_ns: u64,
     /// Number of calls that refused a packet because the sender had no credit left.
     pub refused: u64,
     /// Number of packets that the link dropped in the whole run.
@@ -141,6 +144,7 @@ impl Outcome {
 /// What one sending thread saw in the measured time.
 struct Seen {
     sends: Histogram<u64>,
+    longest_work_ns: u64,
     refused: u64,
 }
 
@@ -148,11 +152,18 @@ impl Seen {
     fn new() -> Self {
         // Three digits, up to a second.
         let sends = Histogram::new_with_bounds(1, 1_000_000_000, 3).expect("bounds in order");
-        Self { sends, refused: 0 }
+        Self { sends, longest_work_ns: 0, refused: 0 }
+    }
+
+    /// Records a call that took `ns`, in `displaced_ns` of which another thread had the processor.
+    fn record(&mut self, ns: u64, displaced_ns: u64) {
+        self.sends.saturating_record(ns);
+        self.longest_work_ns = self.longest_work_ns.max(ns.saturating_sub(displaced_ns));
     }
 
     fn add(&mut self, other: &Self) {
         self.sends.add(&other.sends).expect("the same bounds");
+        self.longest_work_ns = self.longest_work_ns.max(other.longest_work_ns);
         self.refused += other.refused;
     }
 }
@@ -185,6 +196,10 @@ fn now_ns() -> u64 {
     hook::time_ps().expect("inside a simulation") / 1_000
 }
 
+fn displaced_ns() -> u64 {
+    hook::displaced_ps().expect("inside a simulation") / 1_000
+}
+
 impl Load {
     /// Simulates the load.
     ///
@@ -209,8 +224,8 @@ impl Load {
         let (counted, report) =
             simulate(&setup, move || load.run(times)).map_err(LoadError::Failed)?;
         let Counted { sent, seen, dropped, gaps, changes } = counted?;
-        let Seen { sends, refused } = seen;
-        Ok(Outcome { sent, report, sends, refused, dropped, gaps, changes })
+        let Seen { sends, longest_work_ns, refused } = seen;
+        Ok(Outcome { sent, report, sends, longest_work_ns, refused, dropped, gaps, changes })
     }
 
     pub(crate) fn check(&self) -> Result<(), LoadError> {
@@ -306,11 +321,11 @@ impl Load {
             }
             hook::work_ps(self.software.program_ps);
             loop {
-                let begins = now_ns();
+                let (begins, displaced) = (now_ns(), displaced_ns());
                 hook::work_ps(self.software.send_ps);
                 let result = sender.try_send(&flow, &payload);
                 if begins >= times.from {
-                    seen.sends.saturating_record(now_ns() - begins);
+                    seen.record(now_ns() - begins, displaced_ns() - displaced);
                 }
                 match result {
                     Ok(()) => break,

@@ -14,6 +14,8 @@ impl World {
         let this = self.cpu(cpu);
         if let Some(thread) = this.thread.take() {
             this.queue.push_back(thread);
+            let clock = this.clock;
+            self.threads[thread].displaced_at = Some(clock);
         }
         self.take_next(cpu);
     }
@@ -47,6 +49,8 @@ impl World {
         (this.thread, this.doing, this.loaded) = (Some(thread), Doing::Work, None);
         this.slice_end = this.clock + costs.slice;
         let clock = this.clock;
+        let runs = &mut self.threads[thread];
+        runs.displaced += runs.displaced_at.take().map_or(0, |at| clock.saturating_sub(at));
         self.continue_at(cpu, clock);
     }
 

@@ -18,6 +18,8 @@ impl World {
             told: false,
             sleep: 0,
             joiners: Vec::new(),
+            displaced_at: None,
+            displaced: 0,
             locals: Locals::default(),
         });
         self.born.push(main);

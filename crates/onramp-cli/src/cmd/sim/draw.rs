@@ -73,6 +73,8 @@ struct Figures<'a> {
     report: &'a Report,
     locks: &'a [LockRow],
     send_ns: Value,
+    /// `None` if it was not measured.
+    send_work_max_ns: Option<u64>,
     /// `None` without pacing, and without commands.
     gaps: Option<&'a Histogram<u64>>,
     changes: Option<&'a Changes>,
@@ -96,6 +98,7 @@ impl<'a> Figures<'a> {
             report: &outcome.report,
             locks: &[],
             send_ns: percentiles(sends),
+            send_work_max_ns: Some(outcome.longest_work_ns),
             gaps: outcome.gaps.as_ref(),
             changes: outcome.changes.as_ref(),
             octaves,
@@ -121,6 +124,7 @@ impl<'a> Figures<'a> {
             report: &outcome.report,
             locks: &outcome.locks,
             send_ns,
+            send_work_max_ns: None,
             gaps: None,
             changes: None,
             octaves: octaves.map(|(from, _, count)| (from, count)).collect(),
@@ -232,6 +236,7 @@ fn json(scenario: &Scenario, seed: u64, figures: &Figures<'_>) -> Value {
         "transfers_per_packet": per_packet(transfers),
         "contended_transfers_per_packet": per_packet(contended),
         "send_ns": send_ns,
+        "send_work_max_ns": figures.send_work_max_ns,
         "send_ns_octaves": octaves,
         "switches_per_second": number(report.switches as f64 / seconds),
         "wakeups_per_second": number(report.wakeups as f64 / seconds),

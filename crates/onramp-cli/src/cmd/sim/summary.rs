@@ -17,6 +17,7 @@ const FIGURES: &[(&str, &str, (f64, usize))] = &[
     ("send_ns/p50", "send p50 ns", (1.0, 0)),
     ("send_ns/p999", "send p99.9 us", (1e3, 1)),
     ("send_ns/max", "send max us", (1e3, 1)),
+    ("send_work_max_ns", "work max us", (1e3, 1)),
     ("wakeups_per_second", "wake-ups/s", (1.0, 0)),
     ("timers_per_second", "timers/s", (1.0, 0)),
     ("paced/share", "of pacing rate %", (0.01, 1)),
