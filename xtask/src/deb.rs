@@ -15,7 +15,7 @@ use std::process::Command;
 use crate::licences::parts::{self, Compiled};
 use crate::licences::{self, Package};
 use crate::shell::{cargo, output, root, run as shell, show, status};
-use crate::{Failure, Outcome, suite};
+use crate::{Failure, Outcome, programs, suite};
 
 const HELP: &str = "\
 usage: cargo xtask deb [--debug] [--check] [--clean]
@@ -85,7 +85,7 @@ pub(crate) fn run(args: &[String]) -> Outcome {
 /// Makes the package, and returns its path.
 fn pack(debug: bool) -> Result<PathBuf, Failure> {
     if debug {
-        suite::make_program()?;
+        programs::make_program()?;
     } else {
         shell(&mut cargo(&["build", "-p", "onramp-cli", "--bin", "onramp", "--release"]))?;
         shell(&mut cargo(&["build", "-p", "onramp-preload", "--release"]))?;

@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::Failure;
-use crate::shell::{cargo, forget_xtask, output, root, timed};
+use crate::shell::{cargo, forget_xtask, output, root, run as run_cargo, timed};
 use crate::tally::{self, Tally};
+use crate::{Failure, Outcome};
 
 /// The name of the program that stands for the tests in documentation, which cargo compiles each
 /// time anew.
@@ -52,9 +52,18 @@ pub(crate) struct Ran {
     pub failure: Option<String>,
 }
 
+/// Builds the program `onramp` and the library of `onramp exec` in the folder `target/debug` with
+/// the same features of all crates as the tests, so that CI compiles these crates once.
+pub(crate) fn make_program() -> Outcome {
+    // Cargo builds the program for the test. If no test were named, the crates would have other
+    // features: those without their tests.
+    run_cargo(&mut cargo(&["build", "--workspace", "--lib", "--test", "cli"]))
+}
+
 /// Compiles all tests, and returns their programs, with the one that stands for the tests in
 /// documentation.
 pub(crate) fn compile() -> Result<Vec<Program>, Failure> {
+    make_program()?;
     let compile = ["test", "--workspace", "--no-run", "--message-format=json-render-diagnostics"];
     let mut programs = programs(&output(&mut cargo(&compile))?);
     programs.sort_by_key(|of| of.name != LONGEST);
@@ -122,8 +131,9 @@ fn one(program: &Program, limit: u32, file: &Path) -> std::io::Result<(Tally, Op
     command.args(["--pdeathsig", "TERM", "timeout", "--signal=KILL", &limit.to_string()]);
     command.arg(&program.path).args(program.args).current_dir(&program.folder);
     command.stdin(Stdio::null()).stdout(said.try_clone()?).stderr(said);
-    // The library of `onramp exec`, built before with the features that the tests have, too.
-    command.env("ONRAMP_TEST_PRELOAD", root().join("target/debug/libonramp_preload.so"));
+    // The library of `onramp exec`. Cargo has put it beside this program, xtask.
+    let library = std::env::current_exe()?.with_file_name("libonramp_preload.so");
+    command.env("ONRAMP_TEST_PRELOAD", library);
     // One of the programs is cargo.
     forget_xtask(&mut command);
     let status = command.status()?;

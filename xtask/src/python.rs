@@ -8,7 +8,7 @@ use crate::licences::parts::{Compiled, parts};
 use crate::licences::{Package, statement};
 use crate::readme::program;
 use crate::shell::{cargo, output, root, run, succeeds};
-use crate::{Failure, Outcome, suite};
+use crate::{Failure, Outcome, programs};
 
 /// What the check needs from the Python Package Index.
 const TOOLS: [&str; 4] = ["maturin>=1.7,<2", "numpy", "pytest", "mypy"];
@@ -58,7 +58,7 @@ pub(crate) fn run_python(args: &[String]) -> Outcome {
     clippy.arg(&folder).args(manifest).env("PYO3_PYTHON", &python);
     run(clippy.args(["--", "-D", "warnings"]))?;
     // The tests compare the package with the program.
-    suite::make_program()?;
+    programs::make_program()?;
     let inside = root().join("python");
     let mut tests = Command::new(&python);
     tests.args(["-m", "pytest", "-q"]).current_dir(&inside);

@@ -30,7 +30,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use crate::shell::{output, root, timed};
-use crate::{Failure, Outcome, suite};
+use crate::{Failure, Outcome, programs, suite};
 
 const HELP: &str = "\
 usage: cargo xtask readme [PAGE...]
@@ -117,7 +117,7 @@ pub(crate) fn run(args: &[String]) -> Outcome {
         return Err(Failure::Failed(format!("readme: unknown option {option}\n\n{HELP}")));
     }
     let mut lacks = suite::set_up();
-    suite::make_program()?;
+    programs::make_program()?;
     let program = program().map_err(unable)?;
     let files = files()?;
     let asked = |page: &&String| args.is_empty() || args.iter().any(|arg| page.contains(&**arg));

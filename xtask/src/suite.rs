@@ -71,7 +71,6 @@ pub(crate) fn run(args: &[String]) -> Outcome {
 
 /// Runs all test programs. Returns which of them failed, if any did, and the counts.
 fn all() -> Result<(Option<String>, Tally), Failure> {
-    make_program()?;
     let programs = programs::compile()?;
     let folder = tempfile::tempdir()
         .map_err(|err| Failure::Unable(format!("a folder for the output of tests: {err}")))?;
@@ -97,14 +96,6 @@ fn some(args: &[String]) -> Result<(Option<String>, Tally), Failure> {
     all.extend(args.iter().map(String::as_str));
     let (passed, tally) = tee(&mut cargo(&all))?;
     Ok(((!passed).then(|| "see above".to_owned()), tally))
-}
-
-/// Builds the program `onramp` and the library of `onramp exec` in the folder `target/debug` with
-/// the same features of all crates as the tests, so that CI compiles these crates once.
-pub(crate) fn make_program() -> Outcome {
-    // Cargo builds the program for the test. If no test were named, the crates would have other
-    // features: those without their tests.
-    shell(&mut cargo(&["build", "--workspace", "--lib", "--test", "cli"]))
 }
 
 /// Installs the programs of [`TOOLS`] that are missing, if xtask runs as root. Returns a message

@@ -165,8 +165,9 @@ pub fn time_ps() -> Option<u64> {
     inside(|world| world.clock())
 }
 
-/// Returns how long the calling thread has waited for a processor, in all, each time after it had
-/// to leave one to another thread, picoseconds; charges nothing. `None` outside a simulation.
+/// Returns how long the calling thread has waited for a processor, in all, after its time slice had
+/// ended or it had yielded its processor, picoseconds; charges nothing. `None` outside a
+/// simulation.
 #[inline]
 #[must_use]
 pub fn displaced_ps() -> Option<u64> {
